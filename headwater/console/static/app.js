@@ -156,7 +156,7 @@ async function begin() {
 function welcome() {
   if (!session.by_token) {
     return h('div.empty', {}, h('h1', {}, 'Open the link in the terminal'),
-      h('p', {}, 'The console lets in whoever has started it. It has printed a link that begins like this page’s address and ends in a token: open that one.'));
+      h('p', {}, 'When the console started, it printed a link that begins with this page’s address and ends in a token. Open that link.'));
   }
   const input = h('input', { type: 'password', name: 'token', autocomplete: 'off', placeholder: 'hw_…', required: true, 'aria-label': 'Token', autofocus: true });
   const wrong = h('p.problem', { role: 'alert', hidden: true });
@@ -171,7 +171,7 @@ function welcome() {
         wrong.hidden = false;
       }
     },
-  }, h('h1', {}, 'Headwater'), h('p', {}, 'Sign in with a token of the broker. You see and do what its user may.'), input, wrong, h('button.primary', { type: 'submit' }, 'Sign in'));
+  }, h('h1', {}, 'Headwater'), h('p', {}, 'Sign in with a token of the broker. Its rights apply here.'), input, wrong, h('button.primary', { type: 'submit' }, 'Sign in'));
 }
 
 addEventListener('unknown', () => {

@@ -185,9 +185,9 @@ export class History {
     for (const { chart, pick } of this.charts) chart.set(history.times, history.series.filter((line) => pick(line.name)));
     const since = new Date(history.since).toLocaleTimeString('en-GB');
     this.note.textContent = history.recorded
-      ? history.stewarded ? '' : 'Nobody stewards this store any more: older points are from its history, newer ones from this console.'
-      : history.stewarded === null ? `Its history is not for you to read: charts begin at ${since}, when the console did.`
-        : `Nobody stewards this store: charts begin at ${since}, when the console did.`;
+      ? history.stewarded ? '' : 'No steward runs for this store any more: older points are from its history, newer points from this console.'
+      : history.stewarded === null ? `You may not read its history: charts begin at ${since}, when the console started.`
+        : `No steward runs for this store: charts begin at ${since}, when the console started.`;
   }
 
   close() {

@@ -26,7 +26,7 @@ const block = (title, shown) => h('section.block', {},
   h('div.block-head', {}, h('h3', {}, title), shown && h('span.tag', {}, shown.kind), shown && h('span.muted', {}, bytes(shown.size)),
     shown && h('button.small', { type: 'button', onclick: () => copy(pretty(shown)) }, 'Copy')),
   shown?.size ? h('pre', { tabIndex: 0 }, pretty(shown)) : h('p.muted', {}, shown ? 'empty' : title === 'Value' ? 'null: a delete marker' : 'none'),
-  shown?.cut && h('p.note', {}, 'It is longer than what is shown: download it to have it whole.'));
+  shown?.cut && h('p.note', {}, 'Only the first part is shown: download it to get all of it.'));
 
 /** The drawer for a message of a topic. */
 export class Drawer {

@@ -39,7 +39,7 @@ export function cluster() {
       fill(body, h('div.hint-box', {}, broker.problem));
       return;
     }
-    fill(body, h('p.note', {}, 'A broker on its own, in no cluster.'), h('div.figures', {},
+    fill(body, h('p.note', {}, 'A single broker, without a cluster.'), h('div.figures', {},
       figure('Broker', String(status.broker_id), status.state), figure('Up since', ago(status.started), date(status.started)), figure('Connections', count(status.connections)),
       figure('Produced', brief(status.produced_records), bytes(status.produced_bytes)), figure('Fetched', bytes(status.fetched_bytes)), figure('Memory', bytes(status.memory_bytes), `${bytes(status.in_flight_bytes)} in flight`)),
     card('About', grid('About', [{ title: 'What' }, { title: '' }], [['address', h('code', {}, broker.where)], ['directory', h('code', {}, status.directory)], ['version', status.version], ['topics', count(status.topics)], ['partitions', count(status.partitions)], ['unhealthy', status.unhealthy.length ? status.unhealthy.join(', ') : 'none']])));

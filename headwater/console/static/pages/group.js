@@ -74,13 +74,13 @@ export function group({ session }, name) {
           fill(shown, grid('The difference', [{ title: 'Partition' }, { title: 'From', end: true }, { title: 'To', end: true }, { title: 'Change', end: true }, { title: 'Lag then', end: true }],
             plan.rows.map((row) => [String(row.partition), count(row.before), count(row.after), h(`span${row.change < 0 ? '.back' : row.change > 0 ? '.ahead' : '.muted'}`, {}, row.change > 0 ? `+${count(row.change)}` : count(row.change)), count(row.lag)])),
           h('p', {}, again ? `${plural(again, 'record')} will be handled again. ` : '', skipped ? `${plural(skipped, 'record')} will be skipped. ` : '', !again && !skipped ? 'Nothing would change.' : ''),
-          last.members.length ? h('p.note', {}, `${plural(last.members.length, 'member')} will go on from there; what they have not committed by then counts no more.`) : null,
+          last.members.length ? h('p.note', {}, `${plural(last.members.length, 'member')} will continue from there. Work that they have not committed by then is done again or skipped.`) : null,
           session.write ? h('div.buttons', {}, apply(plan)) : h('p.note', {}, 'This console is read-only: start it with --write to do it.'));
         } catch (error) {
           tell(error);
         }
       };
-      return h('div', {}, h('form.form', { onsubmit: look }, h('div.pair', {}, field('Topic', topic), field('Partitions', only, 'Numbers with commas between, or all')), field('To', h('div.row', {}, to, position)), h('div.buttons', {}, h('button.primary', { type: 'submit' }, 'Show the difference'))), problem, shown);
+      return h('div', {}, h('form.form', { onsubmit: look }, h('div.pair', {}, field('Topic', topic), field('Partitions', only, 'Numbers separated by commas; empty means all')), field('To', h('div.row', {}, to, position)), h('div.buttons', {}, h('button.primary', { type: 'submit' }, 'Show the difference'))), problem, shown);
     }, { wide: true });
     if (!topics.length) fill(element_.querySelector('.form'), h('p', {}, 'The group has no positions to set.'));
   }

@@ -15,7 +15,7 @@ export function groups() {
     { title: 'Lag', width: 'minmax(0, .8fr)', end: true, sort: (row) => row.lag, render: (row) => lag(row.lag) },
     { title: 'Worst partition', width: 'minmax(0, .9fr)', end: true, wide: true, sort: (row) => row.worst, render: (row) => lag(row.worst) },
     { title: 'Last commit', width: 'minmax(0, .9fr)', end: true, wide: true, sort: (row) => row.last, render: (row) => h('span.muted', { title: date(row.last) }, ago(row.last)) },
-  ], { label: 'Groups', sorted: ['Lag', -1], open: (row) => { location.hash = groupLink(row.name); }, empty: 'No groups yet: a group comes into being with its first consumer.' });
+  ], { label: 'Groups', sorted: ['Lag', -1], open: (row) => { location.hash = groupLink(row.name); }, empty: 'No groups yet: the first consumer of a group creates it.' });
   const total = h('span.muted', {});
   const search = h('input.search', { type: 'search', placeholder: 'Search groups', 'aria-label': 'Search groups', oninput: afterTyping(() => draw(), 80) });
   table.follow(search);

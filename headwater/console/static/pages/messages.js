@@ -235,7 +235,7 @@ export function messages({ session, query }, name) {
   }
 
   function explain() {
-    dialog('Filters', () => h('div', {}, h('p', {}, 'A filter chooses records by their columns, as the where of SQL does. Text is in single quotes.'),
+    dialog('Filters', () => h('div', {}, h('p', {}, 'A filter chooses records by their columns, as WHERE does in SQL. Put text in single quotes.'),
       h('dl.examples', {}, FILTERS.map(([code, about_]) => [h('dt', {}, h('code', {}, code)), h('dd', {}, about_)])),
       about && h('p.note', {}, `Columns here: ${about.raw ? 'partition, offset, timestamp, key, value' : ['_partition', '_offset', '_timestamp', '_key', ...about.schemas.at(-1).columns.map((column) => column.name)].join(', ')}`)), { wide: true });
   }

@@ -46,7 +46,7 @@ export function segments({ query }, name) {
       h('div.map', { role: 'img', 'aria-label': `Map of the file: ${kinds.map(([kind, size]) => `${bytes(size)} ${kind}`).join(', ')}` }, [...segment.cells].map((cell) => h(`span.cell.${KINDS[cell]?.[0] ?? 'free'}`, {}))),
       h('div.legend', {}, Object.values(KINDS).filter(([, title]) => title).map(([kind, title]) => h('span.key', {}, h(`span.swatch.cell.${kind}`, {}), title))),
       segment.damage.length ? h('div', {}, h('h3', {}, 'Damage'), grid('Damage', [{ title: 'Position', end: true }, { title: 'Length', end: true }, { title: 'What is wrong' }], segment.damage.map((stretch) => [count(stretch.position), bytes(stretch.length), stretch.reason]))) : null,
-      segment.whole === false && h('p.note', {}, 'It is long: only its first part was looked at.'),
+      segment.whole === false && h('p.note', {}, 'The segment is long: only its first part was read.'),
       segment.served && h('p.note', {}, 'As the broker serves it: positions count from the first frame.'),
       h('h3', {}, 'Frames'),
       grid('Frames', [{ title: 'Position', end: true }, { title: 'Offset', end: true }, { title: 'Records', end: true }, { title: 'Size', end: true }, { title: 'Times', wide: true }, { title: '' }],

@@ -36,7 +36,7 @@ export function steward({ session }) {
 
   /** A cluster has no one steward: nothing here can be asked of it. */
   function drawCluster() {
-    fill(element, heading('Steward'), card('A cluster', h('p', {}, 'The brokers of a cluster look after its topics by themselves: each deletes what the partitions that it leads no longer want, and what is damaged at one broker is fetched from another.'),
+    fill(element, heading('Steward'), card('A cluster', h('p', {}, 'The brokers of a cluster clean its topics by themselves: each broker applies retention to the partitions that it leads, and fetches damaged records from another broker.'),
       h('p', {}, h('a', { href: '#/cluster' }, 'The cluster'), ' shows how they are.')));
   }
 
@@ -75,11 +75,11 @@ export function steward({ session }) {
         return;
       }
       same(state, [status.stewarded, status.problem], () => (status.stewarded
-        ? h('p.all-well', {}, h('span.mark', { 'aria-hidden': 'true' }, '✓'), 'Someone stewards this store.')
-        : h('div.hint-box', {}, status.stewarded === null ? 'Whether someone stewards this store is not for you to know.'
-          : session.kind === 'broker' ? 'No history is noted here: the steward of this broker is off.' : ['Nobody stewards this store: what its topics no longer want stays. Serve it by a broker, or run ', h('code', {}, 'store.steward().start()'), ' in a program.'])));
+        ? h('p.all-well', {}, h('span.mark', { 'aria-hidden': 'true' }, '✓'), 'A steward runs for this store.')
+        : h('div.hint-box', {}, status.stewarded === null ? 'You may not see whether a steward runs for this store.'
+          : session.kind === 'broker' ? 'This broker keeps no history: its steward is off.' : ['No steward runs for this store, so retention and compaction do not happen. Serve it by a broker, or run ', h('code', {}, 'store.steward().start()'), ' in a program.'])));
       same(past, status.passes, () => grid('Passes', [{ title: 'When' }, { title: 'What' }, { title: '' }],
-        status.passes.slice(0, 200).map((pass) => [h('span.muted', {}, date(pass.time)), sentence(pass), h('button.small', { type: 'button', onclick: () => dialog(date(pass.time), () => [rows(pass.partitions), pass.errors.map((error) => h('p.problem', {}, error))], { wide: true }) }, 'More')]), 'Nothing that its history knows of.'));
+        status.passes.slice(0, 200).map((pass) => [h('span.muted', {}, date(pass.time)), sentence(pass), h('button.small', { type: 'button', onclick: () => dialog(date(pass.time), () => [rows(pass.partitions), pass.errors.map((error) => h('p.problem', {}, error))], { wide: true }) }, 'More')]), 'Its history has no passes.'));
       same(options, status.config, () => grid('Options', [{ title: 'Option' }, { title: 'Value' }], status.config.map((option) => [h('code', {}, option.name), h('code', {}, option.value)])));
       if (Date.now() - looked > 30000) {
         looked = Date.now();

@@ -65,7 +65,7 @@ export function topic({ session }, name) {
     const inputs = last.config.map((option) => [option, h('input', { value: option.value, 'aria-label': option.name })]);
     const number = h('input', { type: 'number', min: last.partitions.length, max: 10000, value: String(last.partitions.length) });
     form(`Change ${name}`, [
-      field('Partitions', number, 'More send keys elsewhere from now on; what is there stays where it is.'),
+      field('Partitions', number, 'More partitions send keys elsewhere from now on. Stored records stay where they are.'),
       h('div.options', {}, inputs.map(([option, input]) => field(option.name, input, option.allowed))),
     ], {
       action: 'Change',

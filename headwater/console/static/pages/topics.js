@@ -51,10 +51,10 @@ export function topics({ session }) {
       h('select', { 'aria-label': 'Type of the column' }, types.map((type) => h('option', {}, type))),
       h('button.icon', { type: 'button', 'aria-label': 'Remove the column', onclick: (event) => event.target.closest('.column').remove() }, '×')));
     form('New topic', [
-      field('Name', name), field('Partitions', partitions, 'Their number can rise later, but not fall.'),
+      field('Name', name), field('Partitions', partitions, 'You can add partitions later, but not remove them.'),
       h('div.pair', {}, field('Keep for', retention, 'By the age of records'), field('Keep at most', most, 'In each partition')),
       h('label.check', {}, compact, 'Compacted: keep the newest record of each key'),
-      h('div.field', {}, h('span.label', {}, 'Columns'), h('span.hint', {}, 'None makes a raw topic, whose values are bytes.'), columns, h('button.small', { type: 'button', onclick: add }, 'Add a column')),
+      h('div.field', {}, h('span.label', {}, 'Columns'), h('span.hint', {}, 'Without columns the topic is raw: its values are bytes.'), columns, h('button.small', { type: 'button', onclick: add }, 'Add a column')),
     ], {
       action: 'Create',
       act: async () => {
