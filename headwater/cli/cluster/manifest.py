@@ -257,9 +257,9 @@ def _confirm(doable: Sequence[Difference]) -> None:
     removed = [f"{difference.kind} {difference.name}" for difference in doable if difference.action == "remove"]
     if not sys.stdin.isatty():
         raise StoreError(
-            f"this removes {len(removed)}, and there is no terminal to ask at: give --yes, or leave out --prune"
+            f"{len(removed)} would be removed, and there is no terminal to ask at: give --yes, or leave out --prune"
         )
-    if not typer.confirm(f"Remove {len(removed)}, with all records of topics?", err=True):
+    if not typer.confirm(f"Remove {len(removed)} topics, users or tokens, with all records of the topics?", err=True):
         raise StoreError("nothing was done")
 
 

@@ -165,7 +165,7 @@ class _Mover:
         except KeyboardInterrupt:
             if not self._as_json:
                 people = console(stderr=True)
-                people.print(Text("it goes on; the same command watches again, and --cancel takes it back", "dim"))
+                people.print(Text("the moves continue; run it again to watch them, or --cancel them", "dim"))
             raise typer.Exit(_INTERRUPTED) from None
 
     def _under_way(self) -> Sequence[pb.Move]:

@@ -129,7 +129,7 @@ def _watch(cluster: LocalCluster, stop: _Stop) -> None:
                     del due[number]
                     again = cluster.start_again(number)
                     people.print(Text.assemble(("✓ ", "bold green"), f"{again.name} is started again, pid {again.pid}"))
-        people.print(Text("stopping; once more does not wait", "dim"))
+        people.print(Text("stopping; a second Ctrl-C does not wait", "dim"))
     except BaseException:
         cluster.kill()
         raise

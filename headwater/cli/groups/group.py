@@ -235,7 +235,7 @@ def reset(
     elif dry_run or not moved:
         say(Text("nothing was changed", "dim"))
     else:
-        done(f"group {name} goes on from there")
+        done(f"group {name} continues from these positions")
 
 
 def _difference(changes: dict[TopicPartition, tuple[int | None, Commit]]) -> Any:
@@ -259,11 +259,11 @@ def delete(name: GroupName, yes: Yes = False, store: StoreOption = None, as_json
     """Delete a group without living members, with its positions. Then it protects no records, and begins anew."""
     with opened(store) as opened_store:
         _described(opened_store, name)
-        confirm(f"Forget group {name}, and how far it is?", yes)
+        confirm(f"Delete group {name} and its positions?", yes)
         gone = opened_store.group(name).expire(_WHENEVER)
         if not gone and opened_store.group(name).describe().members:
             raise HeadwaterError(f"group {name!r} has living members: stop them first")
     if wants_json(as_json):
         write_json({"deleted": name})
     else:
-        done(f"group {name} is forgotten")
+        done(f"group {name} is deleted")

@@ -146,7 +146,7 @@ class _Keys:
         if key == " ":
             key = ""
             while not key:
-                sys.stderr.write(f"{_CLEAR}‖ paused, {sum(consumer.lag().values()):,} more; the space bar goes on")
+                sys.stderr.write(f"{_CLEAR}‖ paused, {sum(consumer.lag().values()):,} more; the space bar resumes")
                 sys.stderr.flush()
                 key = self.pressed(_WAIT)
             sys.stderr.write(_CLEAR)

@@ -196,7 +196,7 @@ def replay_command(
     if wants_json(as_json):
         write_json({"source": source, "target": target, **result._asdict()})
     elif result.repeated:
-        console().print(f"done before, as {result.writer}: nothing is written again")
+        console().print(f"this replay was done before, as {result.writer}: nothing is written again")
     else:
         console().print(Text.assemble(("✓ ", "bold green"), f"{result.rows:,} records written, as {result.writer}"))
 

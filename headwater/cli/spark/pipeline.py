@@ -217,7 +217,7 @@ def reset(
         if tables and isinstance(sink, TableSink) and sink.format != "iceberg" and "://" not in sink.path
     ]
     more = f", and remove {', '.join(map(str, removed))}" if removed else ""
-    confirm(f"Forget how far pipeline {declaration.name} is{more}?", yes)
+    confirm(f"Forget the progress of pipeline {declaration.name}{more}?", yes)
     state.reset()
     position = PipelinePosition(declaration.group, streamed_stores(declaration))
     try:
@@ -231,4 +231,4 @@ def reset(
     if wants_json(as_json):
         write_json({"reset": declaration.name, "removed": list(map(str, removed))})
     else:
-        done(f"{declaration.name} begins anew with its next run")
+        done(f"the next run of {declaration.name} begins anew")

