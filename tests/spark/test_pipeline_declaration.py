@@ -121,7 +121,7 @@ def test_a_declaration_has_what_the_file_says(tmp_path: Path) -> None:
         (
             "from: parsed, parquet: archive",
             "from: prices, parquet: archive",
-            "23: sinks.archive.from: all that prices is",
+            "23: sinks.archive.from: every source of prices is static",
         ),
         ("backoff: 500ms", "backoff: soon", "25: retries.backoff: must be a length of time such as"),
         ("topic: totals", "topic: __totals", "21: sinks.totals.topic: '__totals' cannot name a topic"),

@@ -357,7 +357,7 @@ class _DeclarationReader:
                 self._whole.problems.append(
                     self._whole.document.problem(
                         ("sinks", sink.name, "from"),
-                        f"{sink.input} reads only static sources: at least one source must be a stream",
+                        f"every source of {sink.input} is static: at least one must be a stream",
                     )
                 )
 
