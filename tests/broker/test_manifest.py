@@ -180,7 +180,7 @@ def test_differences_are_named_and_what_cannot_be_done_says_why() -> None:
         ("user", "gone", "remove", False),
     ]
     assert steps[1].details == ("partitions: 3 → 6", "retention_age: 7d → 1d")
-    with pytest.raises(hw.InvalidConfiguration, match="of the cluster 'a', and this is 'b'"):
+    with pytest.raises(hw.InvalidConfiguration, match="describes cluster 'a', but this is cluster 'b'"):
         differences(ClusterManifest(cluster="a"), ClusterManifest(cluster="b"))
 
 
