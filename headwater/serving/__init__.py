@@ -1,1 +1,1 @@
-"""What the servers share: the sources of callers, bounds for each of them, and the check of Host and Origin."""
+"""Code that all servers share: the sources of callers, bounds for each source, and the check of Host and Origin."""

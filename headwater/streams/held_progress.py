@@ -10,7 +10,7 @@ from headwater.streams.topic import TopicPartition
 
 
 class HeldProgress:
-    """What is done by a consumer since `hold`, which counts with the transaction or not at all. Not thread-safe."""
+    """The work of a consumer since `hold`, which counts with the transaction or not at all. Not thread-safe."""
 
     def __init__(self, assignment: Assignment, member: GroupMember, *, auto_ack: bool) -> None:
         self._assignment = assignment
