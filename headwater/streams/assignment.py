@@ -44,7 +44,7 @@ class Callbacks:
     on_damage: OnLoss | None = None
 
 
-class Assignment:
+class ConsumerAssignment:
     """The partitions that one consumer reads, with a cursor for each. Not thread-safe.
 
     It asks the group for its share, or takes a fixed one, and commits the positions of partitions before they leave.

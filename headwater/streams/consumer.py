@@ -4,7 +4,7 @@ A record is done when it is acknowledged, and a group's position is the offset b
 crash repeats records that were not acknowledged, and never skips any. Acknowledgements become the group's position at
 the next poll, at `commit` and at `close`.
 
-A partition changes hands at a poll, never between: see `Assignment`.
+A partition changes hands at a poll, never between: see `ConsumerAssignment`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headwater.core.errors import (
     StoreClosed,
     StoreError,
 )
-from headwater.streams.assignment import Assignment, Callbacks, OnChange
+from headwater.streams.assignment import ConsumerAssignment, Callbacks, OnChange
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
 from headwater.streams.fetch_collector import FetchCollector
 from headwater.streams.group import Commit, PositionClaim
@@ -81,7 +81,7 @@ class Consumer:
         self._member = GroupMember(group, self._subscription, static=static is not None)
         self._fetcher = store._new_fetcher(config, self._member.group_name)
         self.watch = self._fetcher.watch
-        self._assignment = Assignment(
+        self._assignment = ConsumerAssignment(
             store,
             self._subscription,
             self._member,

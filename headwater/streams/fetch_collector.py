@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headwater.core.errors import HeadwaterError
 from headwater.log.format.projection import Projection
-from headwater.streams.assignment import Assignment
+from headwater.streams.assignment import ConsumerAssignment
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor
 from headwater.streams.subscription import Subscription
 
@@ -19,7 +19,7 @@ _Consumed = TypeVar("_Consumed", ConsumedRecord, ConsumedBatch)
 class FetchCollector:
     """Collects records or batches. A partition that fails does not hold the others up: its error comes after them."""
 
-    def __init__(self, store: Store, subscription: Subscription, assignment: Assignment, fetch_bytes: int) -> None:
+    def __init__(self, store: Store, subscription: Subscription, assignment: ConsumerAssignment, fetch_bytes: int) -> None:
         self._store = store
         self._subscription = subscription
         self._assignment = assignment

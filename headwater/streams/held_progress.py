@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headwater.core.errors import StaleMember, StoreError
-from headwater.streams.assignment import Assignment
+from headwater.streams.assignment import ConsumerAssignment
 from headwater.streams.group import Commit, PositionClaim
 from headwater.streams.group_member import GroupMember
 from headwater.streams.topic import TopicPartition
@@ -12,7 +12,7 @@ from headwater.streams.topic import TopicPartition
 class HeldProgress:
     """The work of a consumer since `hold`, which counts with the transaction or not at all. Not thread-safe."""
 
-    def __init__(self, assignment: Assignment, member: GroupMember, *, auto_ack: bool) -> None:
+    def __init__(self, assignment: ConsumerAssignment, member: GroupMember, *, auto_ack: bool) -> None:
         self._assignment = assignment
         self._member = member
         self._auto_ack = auto_ack
