@@ -28,7 +28,7 @@ from headwater.core.errors import (
     StoreClosed,
     StoreError,
 )
-from headwater.streams.assignment import ConsumerAssignment, Callbacks, OnChange
+from headwater.streams.assignment import Callbacks, ConsumerAssignment, OnChange
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
 from headwater.streams.fetch_collector import FetchCollector
 from headwater.streams.group import Commit, PositionClaim

@@ -19,7 +19,9 @@ _Consumed = TypeVar("_Consumed", ConsumedRecord, ConsumedBatch)
 class FetchCollector:
     """Collects records or batches. A partition that fails does not hold the others up: its error comes after them."""
 
-    def __init__(self, store: Store, subscription: Subscription, assignment: ConsumerAssignment, fetch_bytes: int) -> None:
+    def __init__(
+        self, store: Store, subscription: Subscription, assignment: ConsumerAssignment, fetch_bytes: int
+    ) -> None:
         self._store = store
         self._subscription = subscription
         self._assignment = assignment
