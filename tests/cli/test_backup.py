@@ -269,7 +269,7 @@ def test_the_steward_tells_what_it_would_do_and_does_it(hw: Command) -> None:
     done = hw.json("steward", "--set", "protect_unread=false")
     assert done["segments"] == planned["segments"]
     assert hw.json("topic", "describe", "orders")["parts"][0]["start"] > 0
-    hw.refused("steward", "--dry-run", "--forever", code=2, text="--dry-run is done once")
+    hw.refused("steward", "--dry-run", "--forever", code=2, text="--dry-run runs once")
 
 
 def test_a_steward_works_until_it_is_told_to_stop(local_hw: Command) -> None:
