@@ -92,7 +92,7 @@ def test_damage_is_named_in_one_line(local_hw: Command) -> None:
     local_hw.refused(
         "sql", "SELECT count(*) FROM orders", text="offset 0 to 999)\n"
     )  # and no word of Python's behind it
-    local_hw.refused("consume", "orders", text="offset 0 to 999); hw check names all that is damaged\n")
+    local_hw.refused("consume", "orders", text="offset 0 to 999); hw check lists all damage\n")
 
 
 def test_a_table_that_is_not_there_is_no_topic(local_hw: Command) -> None:
