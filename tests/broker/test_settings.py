@@ -147,7 +147,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         exposed(tls_key="k.pem")
     with pytest.raises(hw.InvalidConfiguration, match="needs tls_certificate"):
         exposed(tls_client_ca="ca.pem", access="access.yaml")
-    with pytest.raises(hw.InvalidConfiguration, match="say what they may do"):
+    with pytest.raises(hw.InvalidConfiguration, match="says what they may do"):
         exposed(tls_client_ca="ca.pem", **TLS)
 
 

@@ -93,7 +93,7 @@ class Guard(Access):
         user = self._verifier.user(_token_in(authorization), source_of_peer(peer))
         if user is None:
             self._audit.unauthenticated("the token is not known", peer)
-            raise Unauthenticated("the broker does not know this token: it is mistyped, revoked or expired")
+            raise Unauthenticated("the token is not known to this broker: it is mistyped, revoked or expired")
         return user
 
     def _has(self, caller: Caller, right: Right, kind: Kind, name: str) -> bool:
