@@ -347,7 +347,7 @@ REFUSED = [
     (["orders", "--limit", "-1"], "'--limit' / '-n'"),
     (["orders", "--format", "%{x}"], "is for typed topics"),
     (["orders", "--to", "5", "--follow"], "leave out --follow"),
-    (["orders", "--group", "g", "--format", "parquet"], "use arrow"),
+    (["orders", "--group", "g", "--format", "parquet"], "use --format arrow"),
 ]
 
 

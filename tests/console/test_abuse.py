@@ -105,7 +105,7 @@ def test_an_address_signs_in_a_few_times_at_once_and_others_meanwhile() -> None:
                 thread.start()
                 assert asked.acquire(timeout=PATIENCE)
             refused = attacker.sign_in("slow")
-            assert (refused.status, "at a time" in refused.json["error"]) == (401, True)
+            assert (refused.status, "at the same time" in refused.json["error"]) == (401, True)
             assert other.sign_in("good").status == 200
             assert other.get("/api/session")["known"]
         finally:

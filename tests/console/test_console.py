@@ -299,11 +299,11 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("PATCH", "topics/orders", {"partitions": 1}, "can rise"),
     ("PATCH", "topics/orders", {"partitions": "9"}, "whole number"),
     ("DELETE", "topics/__history", {"confirm": "__history"}, "Headwater's own"),
-    ("POST", "topics/orders/messages", {"value": {"as": "hex", "text": "xyz"}}, "no hex"),
-    ("POST", "topics/orders/messages", {"value": {"as": "json", "text": "{"}}, "no json"),
+    ("POST", "topics/orders/messages", {"value": {"as": "hex", "text": "xyz"}}, "not valid hex"),
+    ("POST", "topics/orders/messages", {"value": {"as": "json", "text": "{"}}, "not valid json"),
     ("POST", "topics/orders/messages", {"value": {"as": "exe", "text": ""}}, "text, json or hex"),
     ("POST", "topics/orders/messages", {"value": "x"}, "wrong type"),
-    ("POST", "topics/orders/messages", {"value": {"as": "json", "text": "[" * 100_000}}, "no json"),
+    ("POST", "topics/orders/messages", {"value": {"as": "json", "text": "[" * 100_000}}, "not valid json"),
     ("POST", "topics/orders/messages", {"value": None, "headers": [1]}, "headers must be an object"),
     *(
         ("POST", "topics/trades/messages", {"value": {"as": "json", "text": text}}, "an object with the columns price")
@@ -312,7 +312,7 @@ CASES: list[tuple[str, str, Any, str]] = [
     ("POST", "topics/orders/messages", {"value": None}, "needs a key"),
     ("POST", "groups/billing/plan", {"topic": "orders", "to": "soon"}, "is no time"),
     ("POST", "groups/billing/reset", {"topic": "orders", "uuid": "00", "positions": {}}, "created again"),
-    ("POST", "groups/billing/reset", {"topic": "orders", "uuid": "{uuid}", "positions": {"²": 1}}, "no position"),
+    ("POST", "groups/billing/reset", {"topic": "orders", "uuid": "{uuid}", "positions": {"²": 1}}, "not a position"),
 ]
 
 
