@@ -97,7 +97,7 @@ test-early-faults test-late-faults: $(STAMP)
 	@$(BIN)/python -m tests.faults all --quick --seed 1 --rows $(FAULT_ROWS) --json $(VERDICTS)/$@.json
 
 docs: $(STAMP) ## make a site of the documents, in build/site
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 demo: $(STAMP) ## a tour of Headwater in the terminal, in about a minute; it leaves its data in .demo
 	@rm -rf .demo

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,3 +52,12 @@ def test_the_site_is_built_strictly_and_has_no_dead_link(tmp_path: Path) -> None
                 dead.append((page.relative_to(tmp_path), target))
     assert dead == []
     assert [target for target in elsewhere if target.endswith((".js", ".css"))] == []  # it can be read offline
+
+
+@pytest.mark.parametrize(
+    "module", ["headwater", "headwater.aio", "headwater.log", "headwater.spark", "headwater.testing"]
+)
+def test_the_reference_has_every_public_name(module: str) -> None:
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
+    shown = set(re.findall(rf"^::: {re.escape(module)}\.(\w+)$", pages, re.MULTILINE))
+    assert shown == set(importlib.import_module(module).__all__) - {"__version__", "aio"}
