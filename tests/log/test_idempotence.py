@@ -255,6 +255,6 @@ def test_a_duplicate_is_answered_only_when_its_original_is_durable(open_director
 def test_frames_appended_together_have_one_writer(open_partition: OpenPartition) -> None:
     partition = open_partition()
     for frames in ([batch(0), batch(1)], [batch(0), encode([b"x"])], [*group(1), *group(2)]):
-        with pytest.raises(InvalidRecord, match="one writer"):
+        with pytest.raises(InvalidRecord, match="the same writer"):
             partition.append(frames)
     assert partition.bounds().end == 0
