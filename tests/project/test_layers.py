@@ -30,6 +30,7 @@ BELOW: Final[dict[str, frozenset[str]]] = {
     "aio": LIBRARY | {"opening"},
     "console": LIBRARY | {"serving", "embedded", "client", "v1"},
     "testing": frozenset({"core", "log"}),
+    "pytest_plugin": LIBRARY | {"embedded", "opening", "broker"},
 }
 """The packages that each package may import. The command, and `headwater` itself, may import all of them."""
 
