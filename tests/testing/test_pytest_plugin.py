@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -33,6 +36,13 @@ def test_each_test_has_a_broker_of_its_own(headwater_broker):
 def test_stores_and_brokers_for_tests(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(PROGRAM)
     pytester.runpytest_subprocess().assert_outcomes(passed=4)
+
+
+def test_the_document_shows_a_test_that_passes(pytester: pytest.Pytester) -> None:
+    document = Path(__file__).parents[2] / "docs" / "testing.md"
+    programs = re.findall(r"^```python\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
+    pytester.makepyfile("\n".join(programs))
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
 def test_the_plugin_imports_nothing_before_it_is_used(pytester: pytest.Pytester) -> None:
