@@ -31,11 +31,8 @@ Handler = Callable[[Any], object]
 """Called with a record, or with a list of records. A result that can be awaited is awaited; an exception is a
 failure."""
 
-_POLL: Final = 0.2
-"""The seconds that a poll waits, for which a request to stop may go unnoticed."""
-
 _SLICE: Final = 0.1
-"""The same, for the pause between two attempts."""
+"""The seconds of the pause between two attempts for which a request to stop may go unnoticed."""
 
 
 class Poll(Protocol):
@@ -51,6 +48,8 @@ class ProcessOptions(TypedDict, total=False):
     batch_size: int
     retries: int
     retry_delay: float
+    auto_ack: bool
+    poll_interval: float
     dead_letter: str
     on_error: Callable[[ConsumedRecord, Exception], object]
     """A function or a coroutine function."""
@@ -86,7 +85,8 @@ class Processing(SyncProcessing):
         self._told_of_errors = on_error
         self._told_of_batches = on_batch
         self._asked = stop
-        self._done: list[list[ConsumedRecord]] = []
+        self._done: list[tuple[list[ConsumedRecord], bool]] = []
+        """The records that are done, and whether the handler has succeeded with them."""
         self._given_up: list[tuple[ConsumedRecord, Exception]] = []
 
     async def drive(self, poll: Poll) -> ProcessSummary:
@@ -94,7 +94,7 @@ class Processing(SyncProcessing):
         try:
             with stop_on_signals() as stop:
                 while not self._stopping(stop):
-                    records = await poll(self._batch_size, _POLL)
+                    records = await poll(self._batch_size, self._poll_interval)
                     if records:
                         await self._take_all(records, stop)
                 return ProcessSummary(**asdict(self._counts), signal=stop.signal)
@@ -139,7 +139,7 @@ class Processing(SyncProcessing):
             attempt += 1
             self._counts.retries += 1
         self._counts.handled += len(piece)
-        self._done.append(self._waiting.pop(0))
+        self._done.append((self._waiting.pop(0), True))
 
     async def _failure(self, piece: list[ConsumedRecord]) -> Exception | None:
         try:
@@ -153,7 +153,7 @@ class Processing(SyncProcessing):
         if self._told_of_errors is not None:
             while self._given_up:
                 await _awaited(self._told_of_errors(*self._given_up.pop(0)))
-            self._done.append(self._waiting.pop(0))
+            self._done.append((self._waiting.pop(0), False))
 
     async def _rest(self, stop: Stop) -> None:
         """Wait before the next attempt, and keep the group told that this member lives."""
@@ -174,7 +174,7 @@ class Processing(SyncProcessing):
     def _bury(self, piece: list[ConsumedRecord], error: Exception) -> None:
         self._give_up(piece, error, self._attempts)
         if self._told_of_errors is None:
-            self._done.append(self._waiting.pop(0))
+            self._done.append((self._waiting.pop(0), False))
 
     def _note(self, record: ConsumedRecord, error: Exception) -> None:
         self._given_up.append((record, error))
@@ -189,7 +189,8 @@ class Processing(SyncProcessing):
 
     def _acknowledge_done(self) -> None:
         while self._done:
-            self._acknowledge(self._done.pop(0))
+            piece, handled = self._done.pop(0)
+            self._settle(piece, handled=handled)
 
 
 async def _awaited(result: object) -> None:

@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -19,7 +18,6 @@ from headwater.core.errors import DeadLetterRefused, InvalidConfiguration, Inval
 from headwater.streams.cursor import ConsumedRecord
 from headwater.streams.pattern import TopicFilter
 from headwater.streams.stopping import Stop, stop_on_signals
-from headwater.streams.topic import TopicPartition
 
 if TYPE_CHECKING:
     from headwater.streams.consumer import Consumer
@@ -31,8 +29,8 @@ _log = logging.getLogger(__name__)
 Handler = Callable[[Any], object]
 """Called with a record, or with a list of records. An exception is a failure; its result does not matter."""
 
-_POLL: Final = 0.2
-"""The seconds that a poll waits, for which a request to stop may go unnoticed."""
+POLL_INTERVAL: Final = 0.2
+"""The seconds that a poll waits for records, unless `poll_interval` says otherwise."""
 
 _ERROR_TEXT: Final = 1000
 """The most characters of an error's text that go along with a dead letter."""
@@ -50,6 +48,13 @@ class ProcessOptions(TypedDict, total=False):
     """The number of times that a failed call is repeated, by default 3. With many, the next records wait for long."""
     retry_delay: float
     """The time to wait before that, by default 1 second."""
+    auto_ack: bool
+    """Acknowledge each record that the handler took, by default. With False the handler does that, with `ack` or
+    `ack_range` of the consumer, now or later; what it never acknowledges comes again after a restart. Records that fail
+    for good are acknowledged either way."""
+    poll_interval: float
+    """The time that a poll waits when there is nothing to handle, by default 0.2 seconds. New records end it at once. A
+    request to stop may go unnoticed for so long; shorter costs more looks at the log."""
     dead_letter: str
     """The topic for records that fail for good: as they were, with what happened in headers. It must be there. One that
     it cannot take, because of its limits or its schema, ends the processing with DeadLetterRefused, and is not done."""
@@ -108,6 +113,8 @@ class Processing:
         batch_size: int | None = None,
         retries: int = 3,
         retry_delay: float = 1.0,
+        auto_ack: bool = True,
+        poll_interval: float = POLL_INTERVAL,
         dead_letter: str | None = None,
         on_error: Callable[[ConsumedRecord, Exception], object] | None = None,
         on_batch: Callable[[Sequence[ConsumedRecord]], object] | None = None,
@@ -115,19 +122,23 @@ class Processing:
     ) -> None:
         if consumer.config.auto_ack:
             raise InvalidConfiguration("process acknowledges records by itself: open the consumer without auto_ack")
+        if not isinstance(auto_ack, bool):
+            raise InvalidConfiguration(f"auto_ack must be True or False, not {auto_ack!r}")
         self._consumer = consumer
         self._handler = handler
         self._batch = batch
         self._batch_size = consumer.config.max_poll_records if batch_size is None else batch_size
         self._attempts = 1 + retries
         self._retry_delay = retry_delay
+        self._auto_ack = auto_ack
+        self._poll_interval = poll_interval
         self._on_error = on_error
         self._on_batch = on_batch
         self._event = stop
         _check_number("batch_size", self._batch_size, least=1)
         _check_number("retries", retries, least=0)
-        if isinstance(retry_delay, bool) or not isinstance(retry_delay, int | float) or not 0 <= retry_delay < 1e6:
-            raise InvalidConfiguration(f"retry_delay must be seconds, not {retry_delay!r}")
+        _check_seconds("retry_delay", retry_delay)
+        _check_seconds("poll_interval", poll_interval)
         if dead_letter is not None and topics(dead_letter):
             raise InvalidConfiguration(f"{dead_letter!r} is read by this consumer: its dead letters would come again")
         self._producer = None if dead_letter is None else store.producer(dead_letter)
@@ -141,7 +152,7 @@ class Processing:
         try:
             with stop_on_signals(self._event) as stop:
                 while not stop:
-                    records = self._consumer.poll(self._batch_size, timeout=_POLL)
+                    records = self._consumer.poll(self._batch_size, timeout=self._poll_interval)
                     if records:
                         self._take(records, stop)
                 return ProcessSummary(**asdict(self._counts), signal=stop.signal)
@@ -157,8 +168,8 @@ class Processing:
             while self._waiting and not stop:
                 self._stay_alive()
                 if self._waiting:
-                    self._handle(self._waiting[0], stop)
-                    self._acknowledge(self._waiting.pop(0))
+                    handled = self._handle(self._waiting[0], stop)
+                    self._settle(self._waiting.pop(0), handled=handled)
         except _GivenBack:
             pass
         finally:
@@ -168,37 +179,34 @@ class Processing:
             self._on_batch(records)
 
     def _commit_done(self) -> None:
-        """Commit what is done, and go back to what is not, for whoever polls next."""
+        """Commit what is done, and give back what was not handled, for whoever polls next."""
         left = [record for piece in self._waiting for record in piece]
         self._waiting = []
         try:
             self._consumer.commit()
         except StaleMember as stale:
             _log.warning("some records were handled, and will be again: %s", stale)
-        first: dict[TopicPartition, int] = {}
-        for record in left:
-            first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-        for partition, offset in first.items():
-            with suppress(StaleMember):  # whoever has the partition now begins at what was committed
-                self._consumer.seek(*partition, offset)
+        # Not by `seek`: that would forget what a handler that acknowledges by itself has still to acknowledge.
+        self._consumer.give_back(left)
 
     # One piece.
 
-    def _handle(self, piece: list[ConsumedRecord], stop: Stop) -> None:
-        """Call the handler until it succeeds, at most so many times; then give the records up."""
+    def _handle(self, piece: list[ConsumedRecord], stop: Stop) -> bool:
+        """Call the handler until it succeeds, at most so many times, or give the records up; whether it succeeded."""
         for attempt in range(1, self._attempts + 1):
             try:
                 self._handler(piece if self._batch else piece[0])
             except Exception as error:  # noqa: BLE001 - the handler is not ours: anything can come out of it
                 if attempt == self._attempts:
                     self._give_up(piece, error, attempt)
-                    return
+                    return False
                 _log.warning("%s: attempt %d failed: %r", _location(piece[0]), attempt, error)
             else:
                 self._counts.handled += len(piece)
-                return
+                return True
             self._pause(stop)
             self._counts.retries += 1
+        raise AssertionError("the last attempt succeeds or gives up")
 
     def _pause(self, stop: Stop) -> None:
         """Wait before the next attempt, and keep the group told that this member lives."""
@@ -230,7 +238,10 @@ class Processing:
             position = (record.topic, record.partition, record.offset)
             raise DeadLetterRefused(*position, producer.topic.name, refusal) from error
 
-    def _acknowledge(self, piece: list[ConsumedRecord]) -> None:
+    def _settle(self, piece: list[ConsumedRecord], *, handled: bool) -> None:
+        """Acknowledge records that are done, unless their handler does that."""
+        if handled and not self._auto_ack:
+            return
         for record in piece:
             try:
                 self._consumer.ack(record)
@@ -257,6 +268,11 @@ class Processing:
 def _check_number(name: str, value: object, *, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidConfiguration(f"{name} must be a whole number from {least} on, not {value!r}")
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
+        raise InvalidConfiguration(f"{name} must be seconds, not {value!r}")
 
 
 def _location(record: ConsumedRecord) -> str:

@@ -77,6 +77,28 @@ def test_plain_functions_and_batches(kind: str, tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_handler_that_acknowledges_decides_how_far_the_group_is(kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_kind(kind, tmp_path) as store:
+            await store.create_topic("orders")
+            await fill(store, "orders", 6)
+            stop = asyncio.Event()
+            async with store.consumer("orders", group="billing") as inbox:
+
+                async def handle(record: ConsumedRecord) -> None:
+                    if record.offset < 2:
+                        await inbox.ack(record)
+                    if record.offset == 3:
+                        stop.set()
+
+                summary = await inbox.process(handle, stop=stop, auto_ack=False, poll_interval=0.01)
+                assert summary.handled == 4
+                assert await position(store) == 2
+                assert [record.offset for record in await inbox.poll()] == [4, 5]
+
+    run(main())
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_what_fails_for_good_goes_to_the_dead_letters(kind: str, tmp_path: Path, told: bool) -> None:
     async def main() -> None:

@@ -109,6 +109,69 @@ def test_without_a_group_it_works_as_well(store: Store) -> None:
         assert inbox.process(worker, stop=worker.stop).handled == 10
 
 
+def test_a_handler_that_acknowledges_decides_how_far_the_group_is(store: Store) -> None:
+    later: list[ConsumedRecord] = []
+    stop = threading.Event()
+    with store.consumer("in", group="g") as inbox:
+
+        def handle(record: ConsumedRecord) -> None:
+            later.append(record)
+            if record.offset < 3 or record.offset == 5:
+                inbox.ack(record)
+            if record.offset == 6:
+                stop.set()
+
+        assert inbox.process(handle, auto_ack=False, stop=stop).handled == 7
+        assert position(store) == [3]
+        assert [record.offset for record in inbox.poll()] == [7, 8, 9]  # what it was not given comes next
+        for record in later[3:]:
+            inbox.ack(record)
+        inbox.commit()
+        assert position(store) == [7]  # what it had acknowledged before its turn was not forgotten
+    with store.consumer("in", group="g") as inbox:
+        assert [record.offset for record in inbox.poll()] == [7, 8, 9]
+
+
+@pytest.mark.parametrize("batch", [False, True])
+def test_what_a_handler_never_acknowledges_comes_again(store: Store, batch: bool) -> None:
+    stop = threading.Event()
+    with store.consumer("in", group="g") as inbox:
+        inbox.process(lambda _: stop.set(), batch=batch, batch_size=10, auto_ack=False, stop=stop)
+    assert position(store) == [0]
+    with store.consumer("in", group="g") as inbox:
+        assert len(inbox.poll()) == 10
+
+
+def test_what_fails_for_good_is_acknowledged_for_the_handler(store: Store) -> None:
+    stop = threading.Event()
+    with store.consumer("in", group="g") as inbox:
+
+        def handle(record: ConsumedRecord) -> None:
+            if record.offset == 4:
+                raise ValueError("bad")
+            inbox.ack(record)
+            if record.offset == 9:
+                stop.set()
+
+        inbox.process(handle, auto_ack=False, retries=0, dead_letter="dead", stop=stop)
+        assert position(store) == [10]
+    assert values(store.topic("dead").recent()) == [b"4"]
+
+
+def test_the_wait_of_an_idle_poll_can_be_chosen(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, waits = Worker(), list[float]()
+    with store.consumer("in", group="g") as inbox:
+        poll = inbox.poll
+
+        def noting(max_records: int | None = None, timeout: float = 0.0) -> list[ConsumedRecord]:
+            waits.append(timeout)
+            return poll(max_records, timeout)
+
+        monkeypatch.setattr(inbox, "poll", noting)
+        inbox.process(worker, poll_interval=0.01, stop=worker.stop)
+    assert waits == [0.01]
+
+
 # Failure.
 
 
@@ -442,6 +505,9 @@ def test_a_slow_handler_stays_a_member_and_lets_partitions_go(open_store: OpenSt
         ({"retries": 0.5}, "retries must be"),
         ({"retry_delay": -1}, "retry_delay must be"),
         ({"retry_delay": "1"}, "retry_delay must be"),
+        ({"auto_ack": 0}, "auto_ack must be"),
+        ({"poll_interval": -1}, "poll_interval must be"),
+        ({"poll_interval": True}, "poll_interval must be"),
         ({"dead_letter": "in"}, "would come again"),
     ],
 )
