@@ -64,7 +64,7 @@ class WritesInAnotherEpoch(GroupBroker):
         (ServesAtOnce, 0),
         (TellsAtOnce, 0),
         (ReplaysWhatItKnowsToBeAcknowledged, 3),
-        (WritesInAnotherEpoch, 320),
+        (WritesInAnotherEpoch, 1735),
     ],
     ids=lambda kind: getattr(kind, "__name__", str(kind)),
 )

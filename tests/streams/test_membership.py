@@ -37,20 +37,26 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     def join(self) -> None:
         member_id = f"{next(self.numbers):03d}"
+        before = dict(self.group.target)
         self.group.join(member_id, Member(["orders"], 0))
         self.group.assign(self.partitions_of)
         self.held[member_id] = frozenset()
+        moved = {partition for partition, member in self.group.target.items() if before.get(partition) != member}
+        assert moved == {partition for partition, member in self.group.target.items() if member == member_id}
+        assert len(moved) == self.partitions // len(self.held)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())
     def leave_or_die(self, data: st.DataObject) -> None:
         member_id = data.draw(st.sampled_from(sorted(self.held)))
-        before = self.group.generation
+        before, targets = self.group.generation, dict(self.group.target)
         assert self.group.remove(member_id)
         assert not self.group.remove(member_id)
         assert self.group.generation == before + 1
         del self.held[member_id]
         self.group.assign(self.partitions_of)
+        moved = {partition for partition, member in targets.items() if self.group.target.get(partition) != member}
+        assert moved == {partition for partition, member in targets.items() if member == member_id}
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), holds_on=st.booleans())
@@ -74,8 +80,10 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(more=st.integers(1, 3))
     def grow(self, more: int) -> None:
         self.partitions += more
+        before = dict(self.group.target)
         assert self.group.assign(self.partitions_of) is bool(self.held)
         assert not self.group.assign(self.partitions_of)
+        assert before.items() <= self.group.target.items()
 
     @rule()
     def go_through_a_file(self) -> None:
@@ -120,3 +128,73 @@ def test_members_share_only_what_they_want() -> None:
     targets = {partition for partition, member in group.target.items() if member == "one"}
     assert targets <= set(partitions_of(Member(["a"], 0)))
     assert set(group.target) == set(partitions_of(Member(["a", "b"], 0)))
+
+
+def group_of(topics: dict[str, int], *wishes: list[str]) -> Membership:
+    """A group whose members, `a` and on, have joined in turn and have what is theirs."""
+    group = Membership()
+    for number, wanted in enumerate(wishes):
+        group.join(chr(ord("a") + number), Member(wanted, 0))
+        group.assign(lambda member: all_of(member, topics))
+        for _ in range(2):
+            for member_id in group.members:
+                group.rebalance(member_id)
+    return group
+
+
+def all_of(member: Member, topics: dict[str, int]) -> list[TopicPartition]:
+    return [TopicPartition(name, number) for name in member.topics for number in range(topics.get(name, 0))]
+
+
+def loads(group: Membership) -> list[int]:
+    counts = Counter(group.target.values())
+    return [counts[member_id] for member_id in sorted(group.members)]
+
+
+def test_topics_that_come_and_go_move_as_little_as_they_can() -> None:
+    topics = {"m": 6, "z": 2}
+    group = group_of(topics, *[["a", "m", "z"]] * 4)
+    before = dict(group.target)
+    topics["a"] = 3
+    assert group.assign(lambda member: all_of(member, topics))
+    assert before.items() <= group.target.items()
+    assert sorted(loads(group)) == [2, 3, 3, 3]
+    before = dict(group.target)
+    del topics["m"]
+    group.assign(lambda member: all_of(member, topics))
+    share = Counter(member for partition, member in before.items() if partition.topic != "m")
+    moved = [partition for partition, member in group.target.items() if before[partition] != member]
+    assert len(moved) == sum(max(share[member] - 2, 0) for member in share)
+    assert max(loads(group)) - min(loads(group)) <= 1
+
+
+def test_a_join_leaves_every_topic_spread() -> None:
+    group = group_of({"hot": 4, "cold": 4}, *[["cold", "hot"]] * 2)
+    spread = Counter((partition.topic, member) for partition, member in group.target.items())
+    assert set(spread.values()) == {2}
+
+
+def test_members_that_want_different_topics_are_as_even_as_that_allows() -> None:
+    group = group_of({"x": 6, "y": 1}, ["x"], ["x", "y"], ["y"])
+    assert loads(group) == [3, 3, 1]
+    assert all(member != "a" for partition, member in group.target.items() if partition.topic == "y")
+
+
+def test_a_partition_that_nobody_has_taken_yet_goes_back_to_its_owner() -> None:
+    group = group_of({"t": 4}, ["t"], ["t"])
+    owners = dict(group.owners)
+    group.join("c", Member(["t"], 0))
+    group.assign(lambda member: all_of(member, {"t": 4}))
+    assert loads(group) == [1, 2, 1] or loads(group) == [2, 1, 1]
+    group.remove("c")
+    group.assign(lambda member: all_of(member, {"t": 4}))
+    assert group.target == owners == group.owners
+
+
+def test_a_document_without_the_generation_of_its_targets_is_read() -> None:
+    group = group_of({"t": 4}, ["t"], ["t"])
+    document = group.to_dict()
+    del document["assigned"]
+    again = Membership.from_dict(document)
+    assert not again.assign(lambda member: all_of(member, {"t": 4}))
+    assert again == group
