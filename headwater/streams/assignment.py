@@ -17,6 +17,7 @@ from headwater.core.config import ConsumerConfig
 from headwater.core.errors import StaleMember
 from headwater.streams.cursor import Cursor, OnLoss
 from headwater.streams.cursors import Cursors
+from headwater.streams.fixed_share import FixedShare
 from headwater.streams.group import TopicKey
 from headwater.streams.group_member import GroupMember
 from headwater.streams.ports import Fetcher
@@ -59,7 +60,7 @@ class ConsumerAssignment:
         config: ConsumerConfig,
         *,
         start: Start,
-        static: tuple[int, int] | None,
+        share: FixedShare | None,
         callbacks: Callbacks,
     ) -> None:
         self._store = store
@@ -68,7 +69,7 @@ class ConsumerAssignment:
         self._fetcher = fetcher
         self._config = config
         self._start = start
-        self._static = static
+        self._fixed_share = share
         self._callbacks = callbacks
         self.cursors = Cursors()
         self._refreshed = 0.0
@@ -111,9 +112,8 @@ class ConsumerAssignment:
     def _share(self) -> AbstractSet[TopicPartition]:
         """The partitions of a consumer that has no others to agree with: all, or a fixed share."""
         self.forget(self._member.look_for_resets(self.cursors.values()))
-        number, total = self._static or (0, 1)
-        everything = sorted(self._subscription.partitions())
-        return {partition for i, partition in enumerate(everything) if i % total == number}
+        everything = self._subscription.partitions()
+        return set(everything) if self._fixed_share is None else self._fixed_share.of(everything)
 
     def _rebalance(self) -> AbstractSet[TopicPartition]:
         """The partitions that are this member's now. Those that it loses are committed first, and then let go."""

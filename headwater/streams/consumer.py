@@ -31,6 +31,7 @@ from headwater.core.errors import (
 from headwater.streams.assignment import Callbacks, ConsumerAssignment, OnChange
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
 from headwater.streams.fetch_collector import FetchCollector
+from headwater.streams.fixed_share import FixedShare
 from headwater.streams.group import Commit, PositionClaim
 from headwater.streams.group_member import GroupMember
 from headwater.streams.held_progress import HeldProgress
@@ -73,12 +74,11 @@ class Consumer:
         on_revoke: OnChange | None = None,
         on_damage: OnLoss | None = None,
     ) -> None:
-        if static is not None and not 0 <= static[0] < static[1]:
-            raise InvalidConfiguration(f"static must be (number, total) with 0 <= number < total, not {static}")
+        share = None if static is None else FixedShare(static)
         self._store = store
         self._subscription = Subscription(store, topics)
         self.config = config
-        self._member = GroupMember(group, self._subscription, static=static is not None)
+        self._member = GroupMember(group, self._subscription, static=share is not None)
         self._fetcher = store._new_fetcher(config, self._member.group_name)
         self.watch = self._fetcher.watch
         self._assignment = ConsumerAssignment(
@@ -88,7 +88,7 @@ class Consumer:
             self._fetcher,
             config,
             start=start,
-            static=static,
+            share=share,
             callbacks=Callbacks(on_assign=on_assign, on_revoke=on_revoke, on_damage=on_damage),
         )
         self._cursors = self._assignment.cursors

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from headwater import Consumer, Store, TopicPartition
 from headwater.streams.start import Start
 from headwater.testing import ManualClock
 from tests.support.backends import Handles
+from tests.support.patience import wait_until
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -444,9 +446,9 @@ def test_a_group_needs_a_name_that_can_be_one(store: Store, name: str) -> None:
         store.consumer("orders", group=name)
 
 
-@pytest.mark.parametrize("static", [(2, 2), (-1, 2), (0, 0)])
-def test_a_fixed_share_must_be_one(store: Store, static: tuple[int, int]) -> None:
-    with pytest.raises(hw.InvalidConfiguration):
+@pytest.mark.parametrize("static", [(2, 2), (-1, 2), (0, 0), (0, 10_001), (0,), (0.0, 2), (False, 2), 1])
+def test_a_fixed_share_must_be_one(store: Store, static: Any) -> None:
+    with pytest.raises(hw.InvalidConfiguration, match="static must be"):
         store.consumer("orders", static=static)
 
 
@@ -461,6 +463,22 @@ def test_fixed_shares_make_a_whole(store: Store) -> None:
     assert sorted(numbers) == [0, 1, 2, 3, 4]
     with store.consumer("orders", group="g") as inbox:
         assert drain(inbox) == []
+
+
+def test_fixed_shares_stay_when_topics_and_partitions_come(store: Store) -> None:
+    store.create_topic("sb", partitions=5)
+    shares = [store.consumer("s*", group="g", static=(number, 2), refresh_interval=0.001) for number in range(2)]
+    before = [share.assignment() for share in shares]
+    assert sorted(map(len, before)) == [2, 3]
+    store.create_topic("sa", partitions=3)
+    store.alter_topic("sb", partitions=9)
+    wait_until(lambda: sum(len(share.assignment()) for share in shares) == 12)
+    after = [share.assignment() for share in shares]
+    assert all(old <= new for old, new in zip(before, after, strict=True))
+    assert sorted(sum(partition.topic == "sb" for partition in share) for share in after) == [4, 5]
+    store.delete_topic("sa")
+    wait_until(lambda: sum(len(share.assignment()) for share in shares) == 9)
+    assert all(share.assignment() <= old for share, old in zip(shares, after, strict=True))
 
 
 def test_a_closed_consumer_says_so(store: Store) -> None:

@@ -14,6 +14,7 @@ import headwater as hw
 from headwater import Consumer, Store, TopicPartition
 from headwater.embedded.directory_group import DirectoryGroup
 from headwater.embedded.group import EmbeddedGroup
+from headwater.streams.fixed_share import shares_of
 from headwater.streams.group import Commit, Group, TopicKey
 from headwater.testing import ManualClock
 from tests.support.backends import Handles
@@ -70,6 +71,31 @@ def test_members_share_the_partitions_and_nobody_reads_twice(handle: Handles) ->
     first.close()
 
 
+def test_members_keep_what_others_do_not_need(handle: Handles) -> None:
+    store = handle()
+    revoked: list[TopicPartition] = []
+    members = [handle().consumer(["o*"], group="g", on_revoke=revoked.extend)]
+    settle(*members)
+    for moved in (2, 1, 1):
+        members.append(handle().consumer(["o*"], group="g", on_revoke=revoked.extend))
+        settle(*members)
+        assert len(revoked) == moved
+        revoked.clear()
+    before = [member.assignment() for member in members]
+    store.create_topic("oats", partitions=5)
+    settle(*members)
+    assert not revoked
+    after = [member.assignment() for member in members]
+    assert sorted(map(len, after)) == [2, 2, 2, 3]
+    assert all(old <= new for old, new in zip(before, after, strict=True))
+    members.pop().close()
+    settle(*members)
+    assert not revoked
+    assert sorted(len(member.assignment()) for member in members) == [3, 3, 3]
+    for member in members:
+        member.close()
+
+
 def test_a_partition_changes_hands_only_when_its_owner_lets_go_and_with_what_it_has_done(handle: Handles) -> None:
     store = handle()
     with store.consumer("orders", group="g") as holder:
@@ -83,10 +109,10 @@ def test_a_partition_changes_hands_only_when_its_owner_lets_go_and_with_what_it_
             assert [committed(store, number) for number in range(4)] == [10, 10, 10, 10]
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, 3])
 def test_what_was_read_ahead_of_a_lost_partition_is_not_handed_out(handle: Handles, which: int) -> None:
     with handle().consumer("orders", group="g") as holder:
-        first = holder.poll(1) + holder.poll(1)  # of two partitions, and the rest of their frames is read ahead
+        first = [holder.poll(1)[0] for _ in range(4)]  # of each partition, and the rest of their frames is read ahead
         lost = tp(first[which].partition)
         with handle().consumer("orders", group="g") as newcomer:
             settle(holder, newcomer)
@@ -207,8 +233,9 @@ def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: H
 
     shares = [
         handle().consumer("orders", group="g", static=(n, 2), on_assign=tell("assign"), on_revoke=tell("revoke"))
-        for n in (0, 1)
+        for n in shares_of("orders", 4, 2)[:2]
     ]
+    assert [sorted(partition.partition for partition in share.assignment()) for share in shares] == [[0, 3], [1, 2]]
     for share in shares:
         for record in share.poll():
             share.ack(record)
@@ -222,17 +249,17 @@ def test_reset_moves_fixed_shares_too_and_refuses_what_they_did_before(handle: H
     for _ in range(2):
         with pytest.raises(hw.StaleMember, match="orders/0"):
             shares[0].commit()
-    assert [committed(store, number) for number in range(4)] == [3, 12, 15, 10]
+    assert [committed(store, number) for number in range(4)] == [3, 12, 10, 15]
     read = [(record.partition, record.offset) for record in shares[0].poll()]
     assert read == [(0, offset) for offset in range(3, 15)]
     read = sorted((record.partition, record.offset) for record in shares[1].poll())
-    assert read == [(1, offset) for offset in range(12, 15)] + [(3, offset) for offset in range(10, 15)]
+    assert read == [(1, offset) for offset in range(12, 15)] + [(2, offset) for offset in range(10, 15)]
     assert told == [("revoke", [0]), ("assign", [0]), ("revoke", [1]), ("assign", [1])]
     for share in shares:
         share.ack_range("orders", shares.index(share), 0, 15)
         share.commit()
         share.close()
-    assert [committed(store, number) for number in range(4)] == [15, 15, 15, 10]
+    assert [committed(store, number) for number in range(4)] == [15, 15, 10, 15]
 
 
 def test_the_transaction_of_a_fixed_share_is_refused_after_a_reset_and_otherwise_goes_on(handle: Handles) -> None:
@@ -249,7 +276,7 @@ def test_the_transaction_of_a_fixed_share_is_refused_after_a_reset_and_otherwise
             if limit == 3:
                 handle().group("g").reset({tp(0): Commit((uuid, 0), 9)})
 
-    with store.consumer("orders", group="g", static=(0, 4)) as share:
+    with store.consumer("orders", group="g", static=(shares_of("orders", 4, 4)[0], 4)) as share:
         copy(share, 2)
         handle().group("g").reset({tp(1): Commit((uuid, 1), 5)})  # another's: its generation rises, no more
         copy(share, 2)
@@ -266,7 +293,7 @@ def test_the_transaction_of_a_fixed_share_is_refused_after_a_reset_and_otherwise
 def test_a_fixed_share_that_waits_is_woken_by_a_reset(handle: Handles) -> None:
     store = handle()
     uuid = store.describe_topic("orders").uuid
-    with store.consumer("orders", group="g", static=(0, 4), refresh_interval=60) as share:
+    with store.consumer("orders", group="g", static=(shares_of("orders", 4, 4)[0], 4), refresh_interval=60) as share:
         share.ack_range("orders", 0, 0, len(share.poll()))
         reset = threading.Timer(0.05, handle().group("g").reset, [{tp(0): Commit((uuid, 0), 7)}])
         reset.start()
