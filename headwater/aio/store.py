@@ -61,16 +61,28 @@ class Store:
         partitions: int = 1,
         schema: pa.Schema | None = None,
         *,
+        replication: int | None = None,
+        min_insync: int | None = None,
         config: TopicConfig | None = None,
         exist_ok: bool = False,
         **options: Any,
     ) -> Topic:
         """Make a topic: raw, or typed by an Arrow schema. Options are those of TopicConfig, by name.
 
-        Of several processes that create it at once, one does; with `exist_ok` the others get the same topic.
+        Of several processes that create it at once, one does; with `exist_ok` the others get the same topic. In a
+        cluster, `replication` and `min_insync` are as in `headwater.Store.create_topic`.
         """
         made = await self._threads.run(
-            lambda: self._store.create_topic(name, partitions, schema, config=config, exist_ok=exist_ok, **options)
+            lambda: self._store.create_topic(
+                name,
+                partitions,
+                schema,
+                replication=replication,
+                min_insync=min_insync,
+                config=config,
+                exist_ok=exist_ok,
+                **options,
+            )
         )
         return Topic(made, self._threads)
 
@@ -90,12 +102,25 @@ class Store:
         """Return a topic's description as it is now."""
         return await self._threads.run(lambda: self._store.describe_topic(name))
 
-    async def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
+    async def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication: int | None = None,
+        min_insync: int | None = None,
+        **options: Any,
+    ) -> TopicInfo:
         """Change a topic: more partitions, or options of TopicConfig by name. Other processes see it within a second.
 
-        More partitions send keys elsewhere from now on: what is there stays where it is.
+        More partitions send keys elsewhere from now on: what is there stays where it is. In a cluster, `replication`
+        and `min_insync` are as in `headwater.Store.alter_topic`.
         """
-        return await self._threads.run(lambda: self._store.alter_topic(name, partitions=partitions, **options))
+        return await self._threads.run(
+            lambda: self._store.alter_topic(
+                name, partitions=partitions, replication=replication, min_insync=min_insync, **options
+            )
+        )
 
     async def delete_topic(self, name: str) -> None:
         """Remove a topic with all its records. Programs that have it open get PartitionDeleted."""

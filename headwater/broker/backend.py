@@ -134,6 +134,8 @@ class ServedTopic(NamedTuple):
     info: TopicInfo
     replication: int = 0
     """The number of replicas of each partition; 0 if the broker is in no cluster."""
+    min_insync: int = 0
+    """The number of in-sync replicas that must have a record before it is acknowledged; 0 likewise."""
 
 
 class PartitionPlacement(NamedTuple):
@@ -194,8 +196,11 @@ class TopicService(Protocol):
     async def create(self, topic: NewTopic) -> ServedTopic:
         """Create a topic; raises TopicExists, InvalidConfiguration and SchemaError."""
 
-    async def alter(self, name: str, partitions: int | None, options: Mapping[str, Any]) -> ServedTopic:
-        """Change options of a topic, and the number of its partitions; raises UnknownTopic and InvalidConfiguration."""
+    async def alter(self, name: str, change: TopicChange) -> ServedTopic:
+        """Change options of a topic, and the number of its partitions and replicas.
+
+        Raises UnknownTopic and InvalidConfiguration. Replicas move in the background.
+        """
 
     async def evolve(self, name: str, schema: Schema) -> ServedTopic:
         """Give a topic another schema; raises UnknownTopic and SchemaError."""
@@ -219,10 +224,22 @@ class NewTopic:
     schema: Schema = RAW
     options: Mapping[str, Any] = field(default_factory=dict)
     replication: int | None = None
-    """The number of replicas; None is as the broker is configured. A broker in no cluster has one."""
+    """The number of replicas; None is as the broker is configured. A broker in no cluster refuses more than one."""
+    min_insync: int | None = None
+    """The number of in-sync replicas that must have a record before it is acknowledged; None is 2 of 3, 1 of 2."""
     internal: bool = False
     """True for a topic of Headwater's own, with a name that begins with two underscores. It may exist."""
     exist_ok: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChange:
+    """A change of a topic. None leaves a number as it is."""
+
+    partitions: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    replication: int | None = None
+    min_insync: int | None = None
 
 
 class NewPosition(NamedTuple):

@@ -134,26 +134,33 @@ class RemoteCatalog:
             schema=b"" if schema is RAW else schema.serialize(),
             options=options_to_text({field.name: getattr(info.config, field.name) for field in fields(info.config)}),
             internal=info.name.startswith("__"),
+            replication=info.replication or 0,
+            min_insync=info.min_insync or 0,
         )
         try:
             response = self._connection.call("CreateTopic", request, on_repeat=repeats)
         except TopicExists:
             # The first attempt may have made it, and only its answer was lost.
             existing = self.get(info.name) if repeats else None
-            if existing is None or (existing.partitions, existing.schemas, existing.config) != (
-                info.partitions,
-                info.schemas,
-                info.config,
-            ):
+            if existing is None or not _is_as_wanted(existing, info):
                 raise
         else:
             self.learn(response)
 
-    def alter(self, name: str, partitions: int | None, options: Mapping[str, Any]) -> TopicInfo:
+    def alter(
+        self,
+        name: str,
+        partitions: int | None,
+        options: Mapping[str, Any],
+        replication: int | None = None,
+        min_insync: int | None = None,
+    ) -> TopicInfo:
         request = pb.AlterTopicRequest(
             name=check_name("topic", name, internal=True),
             partitions=0 if partitions is None else grown(self.get(name), partitions).partitions,
             options=options_to_text(dict(options)),
+            replication=replication or 0,
+            min_insync=min_insync or 0,
         )
         return self.learn(self._connection.call("AlterTopic", request))
 
@@ -174,6 +181,15 @@ class RemoteCatalog:
     def sweep(self, *, dry_run: bool = False) -> int:  # noqa: ARG002
         """Do nothing: the broker removes the remains of topics when it begins, and when it cleans."""
         return 0
+
+
+def _is_as_wanted(existing: TopicInfo, info: TopicInfo) -> bool:
+    """Return whether a topic is what a request to create `info` would have made."""
+    return (
+        (existing.partitions, existing.schemas, existing.config) == (info.partitions, info.schemas, info.config)
+        and info.replication in (None, existing.replication)
+        and info.min_insync in (None, existing.min_insync)
+    )
 
 
 class RemoteSchemas(Schemas):

@@ -19,6 +19,7 @@ from headwater.cluster.control.forced_election import ForcedElection
 from headwater.cluster.control.identity import identity_of
 from headwater.cluster.control.membership import ClusterMembership
 from headwater.cluster.control.moves import Moves
+from headwater.cluster.control.replication_factor import ReplicationFactors
 from headwater.cluster.control.sizes import Sizes
 from headwater.cluster.control.topics import ClusterTopics
 from headwater.cluster.etcd.client import Etcd
@@ -157,6 +158,11 @@ class ClusterNode:
     def moves(self) -> Moves:
         """Moves replicas from broker to broker."""
         return Moves(self._etcd, self.membership.view, self.sizes.at)
+
+    @property
+    def replication_factors(self) -> ReplicationFactors:
+        """Gives partitions the number of replicas that their topics ask for."""
+        return ReplicationFactors(self)
 
     # Calls of other brokers.
 

@@ -22,7 +22,7 @@ from headwater.log import SchemaDirectory, Schemas
 from headwater.log.files.disk import TEMPORARY, Disk, read_plain
 from headwater.log.files.open_files import open_file
 from headwater.log.files.refusals import opening, writing
-from headwater.streams.catalog import TOPIC_FILE, TopicInfo
+from headwater.streams.catalog import TOPIC_FILE, TopicInfo, check_kept_once
 from headwater.streams.topic import altered, evolved
 
 _SCHEMAS: Final = "schemas"
@@ -84,6 +84,7 @@ class DirectoryCatalog:
         return schemas
 
     def create(self, info: TopicInfo, schema: Schema) -> None:
+        check_kept_once(info.name, info.replication, info.min_insync)
         with self._held(fcntl.LOCK_SH):
             unfinished = self.directory / f"{_UNFINISHED}{info.uuid.hex()}"
             try:
@@ -106,8 +107,15 @@ class DirectoryCatalog:
                 self._remove(info)  # a power loss might: a caller that was told of an error must not find it later
                 raise WriteFailed(self.path(info.name), error) from error
 
-    def alter(self, name: str, partitions: int | None, options: Mapping[str, Any]) -> TopicInfo:
-        return self.change(name, lambda info: altered(info, partitions, options))
+    def alter(
+        self,
+        name: str,
+        partitions: int | None,
+        options: Mapping[str, Any],
+        replication: int | None = None,
+        min_insync: int | None = None,
+    ) -> TopicInfo:
+        return self.change(name, lambda info: altered(info, partitions, options, replication, min_insync))
 
     def evolve(self, name: str, schema: Schema) -> TopicInfo:
         return self.change(name, lambda info: evolved(info, schema, self.schemas(info)))

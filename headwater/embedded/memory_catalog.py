@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headwater.core.errors import TopicExists, UnknownTopic
 from headwater.core.schema import Schema
 from headwater.log import Schemas
-from headwater.streams.catalog import TopicInfo
+from headwater.streams.catalog import TopicInfo, check_kept_once
 from headwater.streams.topic import altered, evolved
 
 
@@ -36,14 +37,23 @@ class MemoryCatalog:
         return self._schemas.setdefault(info.uuid, Schemas())
 
     def create(self, info: TopicInfo, schema: Schema) -> None:
+        check_kept_once(info.name, info.replication, info.min_insync)
+        info = replace(info, replication=None, min_insync=None)
         with self._mutex:
             if info.name in self._topics:
                 raise TopicExists(info.name, "memory")
             self.schemas(info).put(schema)
             self._topics[info.name] = info
 
-    def alter(self, name: str, partitions: int | None, options: Mapping[str, Any]) -> TopicInfo:
-        return self._change(name, lambda info: altered(info, partitions, options))
+    def alter(
+        self,
+        name: str,
+        partitions: int | None,
+        options: Mapping[str, Any],
+        replication: int | None = None,
+        min_insync: int | None = None,
+    ) -> TopicInfo:
+        return self._change(name, lambda info: altered(info, partitions, options, replication, min_insync))
 
     def evolve(self, name: str, schema: Schema) -> TopicInfo:
         return self._change(name, lambda info: evolved(info, schema, self.schemas(info)))

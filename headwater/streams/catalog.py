@@ -13,6 +13,7 @@ from headwater.core.errors import Damaged, InvalidConfiguration
 TOPIC_FILE: Final = "topic.json"
 _FORMAT: Final = 1
 MAX_PARTITIONS: Final = 10_000
+MAX_REPLICATION: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,12 @@ class TopicInfo:
     schemas: tuple[int, ...]
     config: TopicConfig
     created_ns: int
+    replication: int | None = None
+    """The number of brokers that keep each partition (the replication factor); None if the store is in no cluster.
+
+    For a topic that is to be created, None is as the brokers are configured."""
+    min_insync: int | None = None
+    """The number of in-sync replicas that must have a record before it is acknowledged; None as above."""
 
     def to_json(self) -> bytes:
         """The content of `topic.json`."""
@@ -72,6 +79,30 @@ def grown(info: TopicInfo, partitions: int) -> TopicInfo:
             f"topic {info.name!r} has {info.partitions} partitions: their number can rise to {MAX_PARTITIONS}, not fall"
         )
     return replace(info, partitions=partitions)
+
+
+def check_replication(name: str, replication: int | None, min_insync: int | None) -> None:
+    """Raise InvalidConfiguration unless a topic can have so many replicas, and need so many of them in sync."""
+    for option, value in (("replication", replication), ("min_insync", min_insync)):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (whole and 1 <= value <= MAX_REPLICATION):
+            raise InvalidConfiguration(
+                f"topic {name!r}: {option} must be a whole number from 1 to {MAX_REPLICATION}, not {value!r:.60}"
+            )
+    if replication is not None and min_insync is not None and min_insync > replication:
+        raise InvalidConfiguration(
+            f"topic {name!r}: min_insync must be from 1 to {replication}, the number of replicas, not {min_insync}"
+        )
+
+
+def check_kept_once(name: str, replication: int | None, min_insync: int | None) -> None:
+    """Raise InvalidConfiguration if a topic wants more than the one copy that a store outside of a cluster keeps."""
+    check_replication(name, replication, min_insync)
+    if (replication or 1) > 1 or (min_insync or 1) > 1:
+        raise InvalidConfiguration(
+            f"topic {name!r} cannot have {max(replication or 1, min_insync or 1)} replicas: this store keeps one copy "
+            f"of each topic. Brokers of a cluster keep more; leave out replication and min_insync elsewhere"
+        )
 
 
 def partition_uuid(topic: bytes, number: int) -> bytes:

@@ -342,12 +342,24 @@ class Catalog(Protocol):
         """Return the schemas that a topic has or had. Does not block; reading one of them may."""
 
     def create(self, info: TopicInfo, schema: Schema) -> None:
-        """Add a topic with its first schema, or raise TopicExists; of two callers at once, one succeeds."""
+        """Add a topic with its first schema, or raise TopicExists; of two callers at once, one succeeds.
 
-    def alter(self, name: str, partitions: int | None, options: Mapping[str, Any]) -> TopicInfo:
+        Raises InvalidConfiguration for more replicas than the store can keep.
+        """
+
+    def alter(
+        self,
+        name: str,
+        partitions: int | None,
+        options: Mapping[str, Any],
+        replication: int | None = None,
+        min_insync: int | None = None,
+    ) -> TopicInfo:
         """Change options of a topic by name, and give it more partitions unless that is None; return it as it is then.
 
-        Raises UnknownTopic, and InvalidConfiguration for unknown options and fewer partitions.
+        In a cluster it gets another replication factor, and another minimum of in-sync replicas, unless that is None.
+        Raises UnknownTopic, and InvalidConfiguration for unknown options, fewer partitions, and more replicas than the
+        store can keep.
         """
 
     def evolve(self, name: str, schema: Schema) -> TopicInfo:

@@ -26,7 +26,7 @@ from headwater.core.schema import RAW, Schema
 from headwater.log import Partition, PartitionStatistics
 from headwater.log.entropy import random_bytes
 from headwater.streams.assignment import OnChange
-from headwater.streams.catalog import MAX_PARTITIONS, TopicInfo
+from headwater.streams.catalog import MAX_PARTITIONS, TopicInfo, check_replication
 from headwater.streams.configuring import configured, partition_config
 from headwater.streams.consumer import Consumer
 from headwater.streams.cursor import OnLoss
@@ -95,16 +95,22 @@ class Store:
         partitions: int = 1,
         schema: pa.Schema | None = None,
         *,
+        replication: int | None = None,
+        min_insync: int | None = None,
         config: TopicConfig | None = None,
         exist_ok: bool = False,
         **options: Any,
     ) -> Topic:
         """Make a topic: raw, or typed by an Arrow schema. Options are those of TopicConfig, by name.
 
-        Of several processes that create it at once, one does; with `exist_ok` the others get the same topic.
+        Of several processes that create it at once, one does; with `exist_ok` the others get the same topic. In a
+        cluster, `replication` brokers keep each partition, by default as these are configured, and a record is
+        acknowledged when `min_insync` of them have it at least. A store outside of a cluster keeps one copy, and
+        refuses to promise more.
         """
         check_name("topic", name)
-        return self._create_topic(name, partitions, schema, config, options, exist_ok)
+        check_replication(name, replication, min_insync)
+        return self._create_topic(name, partitions, schema, config, options, exist_ok, (replication, min_insync))
 
     def internal_topic(self, name: str, **options: Any) -> Topic:
         """A topic of Headwater's own, whose name begins with `__`; made, raw and with these options, if need be."""
@@ -118,13 +124,14 @@ class Store:
         config: TopicConfig | None,
         options: dict[str, Any],
         exist_ok: bool,
+        replicas: tuple[int | None, int | None] = (None, None),
     ) -> Topic:
         self._check_open()
         if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
             raise InvalidConfiguration(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
         payload = RAW if schema is None else Schema(schema)
         config = configured(self.defaults.topic, config, options)
-        info = TopicInfo(name, random_bytes(16), partitions, (payload.id,), config, self._clock.now_ns())
+        info = TopicInfo(name, random_bytes(16), partitions, (payload.id,), config, self._clock.now_ns(), *replicas)
         try:
             self._catalog.create(info, payload)
         except TopicExists:
@@ -157,13 +164,24 @@ class Store:
         self._check_open()
         return self._catalog.recall(name)
 
-    def alter_topic(self, name: str, *, partitions: int | None = None, **options: Any) -> TopicInfo:
+    def alter_topic(
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        replication: int | None = None,
+        min_insync: int | None = None,
+        **options: Any,
+    ) -> TopicInfo:
         """Change a topic: more partitions, or options of TopicConfig by name. Other processes see it within a second.
 
-        More partitions send keys elsewhere from now on: what is there stays where it is.
+        More partitions send keys elsewhere from now on: what is there stays where it is. In a cluster, another
+        `replication` moves replicas in the background, and a higher `min_insync` holds once enough replicas are in
+        sync.
         """
         self._check_open()
-        return self._catalog.alter(name, partitions, options)
+        check_replication(name, replication, min_insync)
+        return self._catalog.alter(name, partitions, options, replication, min_insync)
 
     def evolve_topic(self, name: str, schema: Schema) -> TopicInfo:
         """Give a typed topic a schema with more, nullable columns."""

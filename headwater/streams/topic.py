@@ -12,7 +12,7 @@ from headwater.core.errors import InvalidConfiguration, PartitionDeleted, Schema
 from headwater.core.record import Record
 from headwater.core.schema import Schema
 from headwater.log import Bounds, Partition, PartitionStatistics, Schemas
-from headwater.streams.catalog import TopicInfo, grown
+from headwater.streams.catalog import TopicInfo, check_kept_once, grown
 from headwater.streams.configuring import configured
 from headwater.streams.start import Start, resolve
 
@@ -210,8 +210,18 @@ def _last(partition: Partition, count: int) -> list[Record]:
         span *= 2
 
 
-def altered(info: TopicInfo, partitions: int | None, options: Mapping[str, Any]) -> TopicInfo:
-    """Return a topic with options changed by name, and with more partitions unless `partitions` is None."""
+def altered(
+    info: TopicInfo,
+    partitions: int | None,
+    options: Mapping[str, Any],
+    replication: int | None = None,
+    min_insync: int | None = None,
+) -> TopicInfo:
+    """Return a topic with options changed by name, and with more partitions unless `partitions` is None.
+
+    Raises InvalidConfiguration, also for more than one replica: this is for stores outside of a cluster.
+    """
+    check_kept_once(info.name, replication, min_insync)
     info = replace(info, config=configured(info.config, None, options))
     return info if partitions is None else grown(info, partitions)
 

@@ -100,7 +100,7 @@ class PartitionMetadata(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., in_sync: _Optional[_Iterable[int]] = ..., moving_to: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("name", "uuid", "partitions", "schema_ids", "options", "created_ns", "raw", "replication")
+    __slots__ = ("name", "uuid", "partitions", "schema_ids", "options", "created_ns", "raw", "replication", "min_insync")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -116,6 +116,7 @@ class Topic(_message.Message):
     CREATED_NS_FIELD_NUMBER: _ClassVar[int]
     RAW_FIELD_NUMBER: _ClassVar[int]
     REPLICATION_FIELD_NUMBER: _ClassVar[int]
+    MIN_INSYNC_FIELD_NUMBER: _ClassVar[int]
     name: str
     uuid: bytes
     partitions: int
@@ -124,10 +125,11 @@ class Topic(_message.Message):
     created_ns: int
     raw: bool
     replication: int
-    def __init__(self, name: _Optional[str] = ..., uuid: _Optional[bytes] = ..., partitions: _Optional[int] = ..., schema_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Mapping[str, str]] = ..., created_ns: _Optional[int] = ..., raw: _Optional[bool] = ..., replication: _Optional[int] = ...) -> None: ...
+    min_insync: int
+    def __init__(self, name: _Optional[str] = ..., uuid: _Optional[bytes] = ..., partitions: _Optional[int] = ..., schema_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Mapping[str, str]] = ..., created_ns: _Optional[int] = ..., raw: _Optional[bool] = ..., replication: _Optional[int] = ..., min_insync: _Optional[int] = ...) -> None: ...
 
 class CreateTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "schema", "options", "exist_ok", "internal", "replication")
+    __slots__ = ("name", "partitions", "schema", "options", "exist_ok", "internal", "replication", "min_insync")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +144,7 @@ class CreateTopicRequest(_message.Message):
     EXIST_OK_FIELD_NUMBER: _ClassVar[int]
     INTERNAL_FIELD_NUMBER: _ClassVar[int]
     REPLICATION_FIELD_NUMBER: _ClassVar[int]
+    MIN_INSYNC_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     schema: bytes
@@ -149,7 +152,8 @@ class CreateTopicRequest(_message.Message):
     exist_ok: bool
     internal: bool
     replication: int
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., schema: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., exist_ok: _Optional[bool] = ..., internal: _Optional[bool] = ..., replication: _Optional[int] = ...) -> None: ...
+    min_insync: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., schema: _Optional[bytes] = ..., options: _Optional[_Mapping[str, str]] = ..., exist_ok: _Optional[bool] = ..., internal: _Optional[bool] = ..., replication: _Optional[int] = ..., min_insync: _Optional[int] = ...) -> None: ...
 
 class ListTopicsRequest(_message.Message):
     __slots__ = ("internal",)
@@ -170,7 +174,7 @@ class DescribeTopicRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class AlterTopicRequest(_message.Message):
-    __slots__ = ("name", "partitions", "options")
+    __slots__ = ("name", "partitions", "options", "replication", "min_insync")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -181,10 +185,14 @@ class AlterTopicRequest(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_FIELD_NUMBER: _ClassVar[int]
+    MIN_INSYNC_FIELD_NUMBER: _ClassVar[int]
     name: str
     partitions: int
     options: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., options: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    replication: int
+    min_insync: int
+    def __init__(self, name: _Optional[str] = ..., partitions: _Optional[int] = ..., options: _Optional[_Mapping[str, str]] = ..., replication: _Optional[int] = ..., min_insync: _Optional[int] = ...) -> None: ...
 
 class EvolveTopicRequest(_message.Message):
     __slots__ = ("name", "schema")

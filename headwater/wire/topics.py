@@ -50,6 +50,8 @@ def pack_topic(info: TopicInfo) -> pb.Topic:
         options=options_to_text(config),
         created_ns=info.created_ns,
         raw=info.schemas[-1] == RAW.id,
+        replication=info.replication or 0,
+        min_insync=info.min_insync or 0,
     )
 
 
@@ -64,4 +66,6 @@ def unpack_topic(packed: pb.Topic) -> TopicInfo:
         tuple(packed.schema_ids),
         TopicConfig(**options_from_text(texts)),
         packed.created_ns,
+        packed.replication or None,
+        packed.min_insync or None,
     )

@@ -84,6 +84,7 @@ class GrowingCluster:
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GrowingCluster]:
     monkeypatch.setattr("headwater.cluster.control.growing._INTERVAL", 0.05)
+    monkeypatch.setattr("headwater.cluster.control.replication_factor._INTERVAL", 0.05)
     with ExitStack() as stack:
         etcd = EtcdServer(tmp_path / "etcd").start()
         stack.callback(etcd.kill)

@@ -406,3 +406,21 @@ def test_a_topic_can_be_as_it_is_described_elsewhere(tmp_path: Path) -> None:
         described.delete_topic("trades")
         described.create_topic("trades")
         assert adopting.partition(adopted(), 0).bounds().end == 0
+
+
+def test_a_store_outside_of_a_cluster_promises_one_copy_and_no_more(open_store: OpenStore) -> None:
+    store = open_store()
+    for wanted in ({"replication": 2}, {"min_insync": 2}, {"replication": 3, "min_insync": 2}):
+        with pytest.raises(InvalidConfiguration, match="this store keeps one copy of each topic"):
+            store.create_topic("orders", **wanted)  # type: ignore[arg-type]
+    for odd in ({"replication": 0}, {"min_insync": True}, {"replication": "2"}, {"replication": 101}):
+        with pytest.raises(InvalidConfiguration, match="must be a whole number from 1 to 100"):
+            store.create_topic("orders", **odd)  # type: ignore[arg-type]
+    with pytest.raises(InvalidConfiguration, match="min_insync must be from 1 to 1"):
+        store.create_topic("orders", replication=1, min_insync=2)
+    assert store.topics() == []
+    info = store.create_topic("orders", replication=1, min_insync=1).info
+    assert (info.replication, info.min_insync) == (None, None)
+    with pytest.raises(InvalidConfiguration, match="this store keeps one copy of each topic"):
+        store.alter_topic("orders", replication=2, retention_segments=3)
+    assert store.alter_topic("orders", replication=1) == info

@@ -67,6 +67,7 @@ class ClusteredBackend:
         go_by_cluster(node, self._access)
         self.ready = True
         node.begin(Growing(node, self._config.replication).run())
+        node.begin(node.replication_factors.run())
         # A node has replicas and no steward. Damage that the scrubber finds is repaired from other brokers.
         self.operations.scrubber = Scrubber(node.store.open_partitions, node.store.defaults.steward, REAL_CLOCK)
         if self._config.steward:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from headwater.broker.backend import BrokerInfo, NewTopic, PartitionPlacement, Sees, ServedTopic
+from headwater.broker.backend import BrokerInfo, NewTopic, PartitionPlacement, Sees, ServedTopic, TopicChange
 from headwater.broker.runtime import Runtime
 from headwater.cluster.control.assignment import default_min_insync
 from headwater.cluster.control.metadata import NOBODY
+from headwater.cluster.control.replication_factor import with_replication
 from headwater.cluster.etcd.keys import ClusterTopic
 from headwater.cluster.internal import INTERNAL
 from headwater.cluster.node import ClusterNode
 from headwater.core.address import parse_address
-from headwater.core.errors import InvalidConfiguration, SchemaError, TopicExists
+from headwater.core.errors import HeadwaterError, InvalidConfiguration, SchemaError, TopicExists
 from headwater.core.names import check_name
 from headwater.core.schema import Schema
 from headwater.log.entropy import random_bytes
-from headwater.streams.catalog import TopicInfo, grown
+from headwater.streams.catalog import TopicInfo, check_replication, grown
 from headwater.streams.configuring import configured
 from headwater.streams.topic import check_evolution
+
+_log = logging.getLogger(__name__)
 
 
 class ClusterCatalog:
@@ -81,7 +84,7 @@ class ClusterCatalog:
         config = configured(self._node.store.defaults.topic, None, dict(topic.options))
         info = TopicInfo(name, random_bytes(16), topic.partitions, (schema.id,), config, time.time_ns())
         replication = await self._node.topics.replicas_of_new(name, topic.replication or self._replication)
-        created = ClusterTopic(info, (schema,), replication, default_min_insync(replication))
+        created = ClusterTopic(info, (schema,), replication, topic.min_insync or default_min_insync(replication))
         try:
             await self._node.topics.create(created)
         except TopicExists:
@@ -90,15 +93,28 @@ class ClusterCatalog:
             return _served(await self._node.topics.get(name))
         return _served(created)
 
-    async def alter(self, name: str, partitions: int | None, options: Mapping[str, Any]) -> ServedTopic:
+    async def alter(self, name: str, change: TopicChange) -> ServedTopic:
         """See TopicService."""
         _check_not_internal(name)
+        check_replication(name, change.replication, change.min_insync)
+        if change.replication is not None and change.replication > (await self._node.topics.get(name)).replication:
+            await self._node.topics.replicas_of_new(name, change.replication)
 
-        def change(topic: ClusterTopic) -> ClusterTopic:
-            info = replace(topic.info, config=configured(topic.info.config, None, dict(options)))
-            return replace(topic, info=grown(info, partitions) if partitions else info)
+        def changed(topic: ClusterTopic) -> ClusterTopic:
+            info = replace(topic.info, config=configured(topic.info.config, None, dict(change.options)))
+            topic = replace(topic, info=grown(info, change.partitions) if change.partitions else info)
+            return with_replication(topic, change.replication, change.min_insync)
 
-        return _served(await self._node.topics.change(name, change))
+        topic = await self._node.topics.change(name, changed)
+        if change.replication is None and change.min_insync is None:
+            return _served(topic)
+        try:
+            await self._node.membership.view.refresh()
+            await self._node.replication_factors.step(name)
+            topic = await self._node.topics.get(name)
+        except HeadwaterError as error:
+            _log.debug("the controller changes the replicas of %s later: %s", name, error)
+        return _served(topic)
 
     async def evolve(self, name: str, schema: Schema) -> ServedTopic:
         """See TopicService."""
@@ -146,4 +162,4 @@ def _check_not_internal(name: str) -> None:
 
 
 def _served(topic: ClusterTopic) -> ServedTopic:
-    return ServedTopic(topic.info, topic.replication)
+    return ServedTopic(topic.info, topic.replication, topic.min_insync)

@@ -6,7 +6,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headwater.broker.backend import NewTopic, PartitionPlacement, ServedTopic
+from headwater.broker.backend import NewTopic, PartitionPlacement, ServedTopic, TopicChange
 from headwater.broker.core import Core
 from headwater.broker.rpc.call import Call
 from headwater.core.errors import SchemaError
@@ -52,6 +52,7 @@ class TopicMethods:
             await self._runtime.read(_schema_from, request.schema) if request.schema else RAW,
             options_from_text(request.options),
             request.replication or None,
+            request.min_insync or None,
             request.internal,
             request.exist_ok,
         )
@@ -67,8 +68,13 @@ class TopicMethods:
 
     async def alter_topic(self, request: pb.AlterTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
-        options = options_from_text(request.options)
-        return _packed(await self._catalog.alter(request.name, request.partitions or None, options))
+        change = TopicChange(
+            request.partitions or None,
+            options_from_text(request.options),
+            request.replication or None,
+            request.min_insync or None,
+        )
+        return _packed(await self._catalog.alter(request.name, change))
 
     async def evolve_topic(self, request: pb.EvolveTopicRequest, call: Call) -> pb.Topic:
         call.check("admin", "topic", request.name)
@@ -102,7 +108,7 @@ def _packed_metadata(topics: list[tuple[ServedTopic, list[PartitionPlacement]]])
 
 def _packed(topic: ServedTopic) -> pb.Topic:
     packed = pack_topic(topic.info)
-    packed.replication = topic.replication
+    packed.replication, packed.min_insync = topic.replication, topic.min_insync
     return packed
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from headwater.broker.backend import BrokerInfo, NewTopic, PartitionPlacement, Sees, ServedTopic
+from headwater.broker.backend import BrokerInfo, NewTopic, PartitionPlacement, Sees, ServedTopic, TopicChange
 from headwater.broker.runtime import Runtime
 from headwater.core.address import Address
 from headwater.core.errors import UnknownTopic
@@ -68,13 +67,26 @@ class StandaloneCatalog:
         else:
             schema = None if topic.schema.raw else topic.schema.payload
             created = self._store.create_topic(
-                topic.name, topic.partitions, schema, exist_ok=topic.exist_ok, **topic.options
+                topic.name,
+                topic.partitions,
+                schema,
+                replication=topic.replication,
+                min_insync=topic.min_insync,
+                exist_ok=topic.exist_ok,
+                **topic.options,
             )
         return ServedTopic(created.info)
 
-    async def alter(self, name: str, partitions: int | None, options: Mapping[str, Any]) -> ServedTopic:
+    async def alter(self, name: str, change: TopicChange) -> ServedTopic:
         """See TopicService."""
-        info = await self._runtime.write(self._store.alter_topic, name, partitions=partitions, **options)
+        info = await self._runtime.write(
+            self._store.alter_topic,
+            name,
+            partitions=change.partitions,
+            replication=change.replication,
+            min_insync=change.min_insync,
+            **change.options,
+        )
         return ServedTopic(info)
 
     async def evolve(self, name: str, schema: Schema) -> ServedTopic:

@@ -47,6 +47,16 @@ app = typer.Typer(
 
 _NewName = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of the topic.", show_default=False)]
 _Partitions = Annotated[int | None, typer.Option("--partitions", "-p", min=1, metavar="N", help="How many partitions.")]
+_Replication = Annotated[
+    int | None,
+    typer.Option("--replication", "-r", min=1, metavar="N", help="In a cluster: how many brokers keep each partition."),
+]
+_MinInsync = Annotated[
+    int | None,
+    typer.Option(
+        "--min-insync", min=1, metavar="N", help="In a cluster: how many of them must have a record to acknowledge it."
+    ),
+]
 _Columns = Annotated[
     list[str] | None,
     typer.Option(
@@ -58,6 +68,7 @@ _Columns = Annotated[
 @app.command(
     epilog="[bold]Examples[/]\n\n"
     "  hw topic create orders --partitions 4\n"
+    "  hw topic create orders --replication 3 --min-insync 2    in a cluster\n"
     "  hw topic create trades -c symbol:string! -c price:float64 -c at:'timestamp[us, UTC]'\n"
     "  hw topic create trades --like trades.parquet\n"
     "  hw topic create users --set compact=true --set compression=zstd",
@@ -65,6 +76,8 @@ _Columns = Annotated[
 def create(
     name: _NewName,
     partitions: _Partitions = None,
+    replication: _Replication = None,
+    min_insync: _MinInsync = None,
     column: _Columns = None,
     like: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Take the columns of a Parquet, Arrow or CSV file.")
@@ -81,7 +94,15 @@ def create(
     options = parse_settings(TopicConfig, settings)
     schema = _schema(column, like)
     with opened(store, make=True) as opened_store:
-        topic = opened_store.create_topic(name, partitions or 1, schema, exist_ok=exist_ok, **options)
+        topic = opened_store.create_topic(
+            name,
+            partitions or 1,
+            schema,
+            replication=replication,
+            min_insync=min_insync,
+            exist_ok=exist_ok,
+            **options,
+        )
         if wants_json(as_json):
             write_json(_document(topic))
         else:
@@ -147,6 +168,8 @@ def _document(topic: Topic, statistics: TopicStatistics | None = None) -> dict[s
         "name": info.name,
         "uuid": info.uuid.hex(),
         "partitions": info.partitions,
+        "replication": info.replication,
+        "min_insync": info.min_insync,
         "created_ns": info.created_ns,
         "records": statistics.records,
         "bytes": statistics.bytes,
@@ -198,6 +221,9 @@ def _tell(document: dict[str, Any]) -> None:
         ("records", f"{document['records']:,}, {size(document['bytes'])}"),
         ("created", ago(document["created_ns"])),
     ]
+    if document["replication"] is not None:
+        kept = f"{_counted(document['replication'], 'replica')}, {document['min_insync']} in sync to acknowledge"
+        rows.append(("kept as", kept))
     people.print(facts(rows))
     if document["columns"]:
         people.print()
@@ -239,12 +265,15 @@ def _tell(document: dict[str, Any]) -> None:
 @app.command(
     epilog="[bold]Examples[/]\n\n"
     "  hw topic alter orders --partitions 8\n"
+    "  hw topic alter orders --replication 3    in a cluster: replicas move in the background\n"
     "  hw topic alter orders --set retention_age=30d --set compression=zstd\n"
     "  hw topic alter trades --column venue:string",
 )
 def alter(
     name: TopicName,
     partitions: _Partitions = None,
+    replication: _Replication = None,
+    min_insync: _MinInsync = None,
     column: Annotated[
         list[str] | None,
         typer.Option("--column", "-c", metavar="NAME:TYPE", help="A new column, which is nullable."),
@@ -253,21 +282,23 @@ def alter(
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
-    """Change a topic for everyone: more partitions, other options, more columns.
+    """Change a topic for everyone: more partitions, other options, more columns, another number of replicas.
 
-    More partitions send keys elsewhere from now on. Stored records stay as and where they are.
+    More partitions send keys elsewhere from now on. Stored records stay as and where they are. Replicas move while all
+    goes on; `hw cluster rebalance` watches them.
     """
     import pyarrow as pa
 
     options = parse_settings(TopicConfig, settings)
-    if partitions is None and not options and not column:
-        raise Mistake("nothing to change: give --partitions, --set or --column")
+    numbers = {"partitions": partitions, "replication": replication, "min_insync": min_insync}
+    if not any(numbers.values()) and not options and not column:
+        raise Mistake("nothing to change: give --partitions, --replication, --min-insync, --set or --column")
     with opened(store) as opened_store:
         topic = opened_store.topic(name)
         if column:
             topic.evolve(pa.schema([*topic.schema.payload, *column_text.parse_schema(column)]))
-        if partitions is not None or options:
-            opened_store.alter_topic(name, partitions=partitions, **options)
+        if any(numbers.values()) or options:
+            opened_store.alter_topic(name, **numbers, **options)
         if wants_json(as_json):
             write_json(_document(topic))
         else:

@@ -27,26 +27,35 @@ class HeldReplica:
 
 
 def balanced(
-    partitions: Mapping[PartitionKey, HeldReplica], brokers: Collection[int], *, level: bool = True
+    partitions: Mapping[PartitionKey, HeldReplica],
+    brokers: Collection[int],
+    *,
+    keeping: Collection[int] = (),
+    level: bool = True,
 ) -> Placement:
-    """The wanted replicas: on these brokers, and on no others.
+    """The wanted replicas: on these brokers, and on no others. Those that are `keeping` hold what they have, no more.
 
     Without `level` only those are moved that have to be. Raises InvalidConfiguration when there are too few brokers.
     """
-    return _Balance(partitions, brokers).placement(level=level)
+    return _Balance(partitions, brokers, keeping).placement(level=level)
 
 
 class _Balance:
-    def __init__(self, partitions: Mapping[PartitionKey, HeldReplica], brokers: Collection[int]) -> None:
+    def __init__(
+        self, partitions: Mapping[PartitionKey, HeldReplica], brokers: Collection[int], keeping: Collection[int]
+    ) -> None:
         self._partitions = dict(sorted(partitions.items()))
         self._brokers = sorted(brokers)
-        most = max((held.replication for held in partitions.values()), default=0)
-        if most > len(brokers):
-            raise InvalidConfiguration(
-                f"a topic has {most} replicas, and only {len(brokers)} brokers would hold them: add a broker first"
-            )
+        self._keeping = frozenset(keeping).difference(brokers)
+        for held in partitions.values():
+            able = len(self._brokers) + len(self._keeping.intersection(held.replicas))
+            if held.replication > able:
+                raise InvalidConfiguration(
+                    f"a topic has {held.replication} replicas, and only {able} brokers would hold them: add a broker "
+                    f"first"
+                )
         self._placed: dict[PartitionKey, list[int]] = {}
-        self._load: Counter[int] = Counter(dict.fromkeys(self._brokers, 0))
+        self._load: Counter[int] = Counter(dict.fromkeys((*self._brokers, *self._keeping), 0))
         self._of_topic: Counter[tuple[bytes, int]] = Counter()
         for key, held in self._partitions.items():
             self._placed[key] = []
@@ -75,7 +84,8 @@ class _Balance:
     def _fill(self, key: PartitionKey, wanted: int) -> None:
         placed = self._placed[key]
         while len(placed) > wanted:
-            self._take(key, max(placed, key=lambda broker: (self._load[broker], broker)))
+            # First those that are away or about to leave.
+            self._take(key, max(placed, key=lambda broker: (broker in self._keeping, self._load[broker], broker)))
         while len(placed) < wanted:
             free = [broker for broker in self._brokers if broker not in placed]
             self._put(key, min(free, key=lambda broker: (self._load[broker], self._of_topic[key[0], broker], broker)))
@@ -108,8 +118,8 @@ class _Balance:
         while changed:
             changed = False
             for key, placed in self._placed.items():
-                least = min(placed, key=lambda broker: (leads[broker], broker))
-                if leads[firsts[key]] - leads[least] > 1:
+                least = min(placed, key=lambda broker: (broker in self._keeping, leads[broker], broker))
+                if least not in self._keeping and leads[firsts[key]] - leads[least] > 1:
                     leads[firsts[key]] -= 1
                     leads[least] += 1
                     firsts[key] = least

@@ -1,22 +1,18 @@
 """Growing: internal topics that were made while few brokers were there are kept by more when others have come.
 
-First the topic says how often it is kept; then its partitions get more replicas, by the moves by which any replica
-comes; and when all of them are in sync, the topic asks for more of them before anything is acknowledged. Each step is
-seen in what the one before has left, so the controller of that moment takes the next one.
+This asks for more replicas. Partitions get them as those of any topic whose replication factor has changed: see
+`headwater.cluster.control.replication_factor`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headwater.cluster.control.assignment import default_min_insync
-from headwater.cluster.control.balancing import HeldReplica, balanced
-from headwater.cluster.control.metadata import PartitionState
-from headwater.cluster.control.moves import PlannedMove
-from headwater.cluster.etcd.keys import ClusterTopic, PartitionKey
+from headwater.cluster.control.replication_factor import with_replication
+from headwater.cluster.etcd.keys import ClusterTopic
 from headwater.cluster.internal import INTERNAL
 from headwater.core.config import DEFAULT_REPLICATION
 from headwater.core.errors import HeadwaterError
@@ -49,7 +45,7 @@ class Growing:
                     _log.debug("%s does not grow now: %s", name, error)
 
     async def grow(self, name: str) -> None:
-        """Take the next step, if there is one."""
+        """Ask for more replicas of a topic, if there are brokers for them."""
         view = self._node.membership.view
         topic = view.topics.get(name)
         if topic is None:
@@ -58,34 +54,11 @@ class Growing:
             broker for broker, member in view.members.items() if broker not in view.leaving and not member.draining
         ]
         wanted = min(self._replication, len(staying))
-        if wanted > topic.replication:
-            await self._node.topics.change(
-                name, lambda current: replace(current, replication=max(wanted, current.replication))
-            )
-            return
-        held = self._partitions(topic)
-        if len(held) < topic.info.partitions or any(state.move is not None for state, _ in held.values()):
-            return
-        few = {key: HeldReplica(state.replicas, topic.replication) for key, (state, _) in held.items()}
-        few = {key: replica for key, replica in few.items() if len(replica.replicas) < topic.replication}
-        if few and len(staying) >= topic.replication:
-            placed = balanced(
-                few, {*staying, *(broker for held in few.values() for broker in held.replicas)}, level=False
-            )
-            moves = [
-                PlannedMove(name, key[1], replica.replicas, placed[key], held[key][1], 0)
-                for key, replica in few.items()
-            ]
-            _log.info("%s gets %d replicas of each partition", name, topic.replication)
-            await self._node.moves.begin(moves)
-            return
-        wished = default_min_insync(topic.replication)
-        if topic.min_insync < wished and all(len(state.in_sync) >= wished for state, _ in held.values()):
-            await self._node.topics.change(
-                name, lambda current: replace(current, min_insync=max(wished, current.min_insync))
-            )
 
-    def _partitions(self, topic: ClusterTopic) -> dict[PartitionKey, tuple[PartitionState, int]]:
-        partitions = self._node.membership.view.partitions
-        keys = [(topic.info.uuid, number) for number in range(topic.info.partitions)]
-        return {key: partitions[key] for key in keys if key in partitions}
+        def grown(current: ClusterTopic) -> ClusterTopic:
+            replication = max(wanted, current.replication)
+            min_insync = max(default_min_insync(replication), current.min_insync)
+            return with_replication(current, replication, min_insync)
+
+        if grown(topic) != topic:
+            await self._node.topics.change(name, grown)

@@ -43,6 +43,11 @@ class PartitionState:
     def __post_init__(self) -> None:
         object.__setattr__(self, "in_sync", MappingProxyType(dict(self.in_sync)))
 
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """The brokers that have the replicas, or will have them when they have moved."""
+        return self.replicas if self.move is None else self.move.to
+
     def with_in_sync(self, members: Members) -> PartitionState:
         """The same with other members in sync."""
         return replace(self, in_sync=members)

@@ -65,7 +65,7 @@ class Moves:
             raise StoreError(f"broker {unknown[0]} does not exist: the cluster has brokers {_listed(sorted(known))}")
         sizes = await self._sizes()
         partitions = {
-            key: HeldReplica(_wanted(state), topic.replication, max(sizes.get(key, {}).values(), default=0))
+            key: HeldReplica(state.wanted, topic.replication, max(sizes.get(key, {}).values(), default=0))
             for key, state, topic in self._known()
         }
         brokers = view.members.keys() - view.leaving - set(remove)
@@ -73,13 +73,13 @@ class Moves:
         moves = []
         for key, state, topic in self._known():
             to = placement[key]
-            if to != _wanted(state):
+            if to != state.wanted:
                 coming = len(set(to) - set(state.replicas))
                 moves.append(
                     PlannedMove(
                         topic.info.name,
                         key[1],
-                        _wanted(state),
+                        state.wanted,
                         to,
                         view.partitions[key][1],
                         partitions[key].size * coming,
@@ -100,25 +100,27 @@ class Moves:
             state, revision = self._view.partitions.get(key, (None, 0)) if key is not None else (None, 0)
             if topic is None or key is None or state is None or revision != move.revision:
                 continue
-            self._check(move, topic)
+            self._check(move, topic, state)
             changes.append((key, revision, self._rules.begin(state, move.to)))
         for broker in remove:
             await self._etcd.write([], [Put(self._view.keys.leaving(broker), b"{}")])
         return await self._write(changes)
 
-    def _check(self, move: PlannedMove, topic: ClusterTopic) -> None:
+    def _check(self, move: PlannedMove, topic: ClusterTopic, state: PartitionState) -> None:
         """Raise StoreError for a placement that no plan has: requests come from anywhere."""
         to = set(move.to)
-        if len(to) != len(move.to) or len(to) != topic.replication or not to <= self._view.members.keys():
+        able = {*self._view.members, *state.replicas}
+        if len(to) != len(move.to) or len(to) != topic.replication or not to <= able:
             raise StoreError(
                 f"{move.topic}/{move.partition} cannot move to brokers {_listed(move.to)}: it needs "
-                f"{topic.replication} different brokers, and all of them must be alive"
+                f"{topic.replication} different brokers, and those that have no replica yet must be alive"
             )
 
     async def cancel(self, remove: Collection[int] = ()) -> int:
         """Take back moves that have not happened yet, and return of how many partitions. Finished moves stay.
 
-        With `remove` that is what leaves these brokers, and they may have new replicas again; without, all else.
+        With `remove` that is what leaves these brokers, and they may have new replicas again; without, all else. A
+        partition stays on its way to another replication factor: another change of the topic takes that back.
         """
         await self._view.refresh()
         leaving = frozenset(remove) or self._view.leaving
@@ -127,9 +129,16 @@ class Moves:
         chosen = [
             (key, revision, self._rules.cancel(state))
             for key, (state, revision) in self._view.partitions.items()
-            if state.move is not None and bool(remove) == any(_leaves(broker, state.move) for broker in leaving)
+            if state.move is not None
+            and bool(remove) == any(_leaves(broker, state.move) for broker in leaving)
+            and (remove or self._had_enough(key, state.move))
         ]
         return await self._write([change for change in chosen if change[2] != self._view.partitions[change[0]][0]])
+
+    def _had_enough(self, key: PartitionKey, move: Move) -> bool:
+        """Return whether the partition had as many replicas before a move as its topic asks for."""
+        topic = self._view.topic_of(key[0])
+        return topic is None or len(move.back) == topic.replication
 
     async def under_way(self) -> list[PlannedMove]:
         """The moves that are not done, and how far each of them is."""
@@ -212,11 +221,6 @@ class Moves:
 
 def _leaves(broker: int, move: Move) -> bool:
     return broker in move.back and broker not in move.to
-
-
-def _wanted(state: PartitionState) -> tuple[int, ...]:
-    """The brokers that have the replicas, or will have them."""
-    return state.replicas if state.move is None else state.move.to
 
 
 def _listed(brokers: Sequence[int]) -> str:

@@ -79,6 +79,8 @@ class ClusterTopic:
     replication: int
     min_insync: int
     """So many replicas must have a record before it is acknowledged to producers that ask for all."""
+    next_min_insync: int = 0
+    """The minimum in place of `min_insync` as soon as every partition has so many replicas in sync; 0 if none."""
     staged: bool = False
     """True if transactions have written to it, so that each of its partitions has a stage log."""
 
@@ -89,6 +91,7 @@ class ClusterTopic:
             "schemas": [b64encode(schema.serialize()).decode() for schema in self.schemas],
             "replication": self.replication,
             "min_insync": self.min_insync,
+            **({"next_min_insync": self.next_min_insync} if self.next_min_insync else {}),
             **({"staged": True} if self.staged else {}),
         }
         return _written(content)
@@ -102,7 +105,8 @@ class ClusterTopic:
             schemas = tuple(Schema.deserialize(b64decode(schema)) for schema in fields["schemas"])
             if tuple(schema.id for schema in schemas) != info.schemas:
                 raise ValueError("its schemas are not those that it names")
-            return cls(info, schemas, int(fields["replication"]), int(fields["min_insync"]), bool(fields.get("staged")))
+            minima = int(fields["min_insync"]), int(fields.get("next_min_insync", 0))
+            return cls(info, schemas, int(fields["replication"]), *minima, bool(fields.get("staged")))
 
         return _read("the description of a topic", content, read)
 
