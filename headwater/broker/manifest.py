@@ -26,6 +26,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from headwater.broker.security.access_file import users_in, written_rights
 from headwater.broker.security.tokens import token_of
+from headwater.cluster.control.assignment import default_min_insync
 from headwater.core.columns import read_column, write_columns
 from headwater.core.config import TopicConfig
 from headwater.core.document import Kind, read_document
@@ -34,7 +35,7 @@ from headwater.core.names import check_name
 from headwater.core.options import Option, options_of
 from headwater.core.schema import Schema
 from headwater.core.section import Section, suggestion
-from headwater.streams.catalog import MAX_PARTITIONS
+from headwater.streams.catalog import MAX_PARTITIONS, MAX_REPLICATION
 from headwater.streams.topic import check_evolution
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".toml")
@@ -53,6 +54,7 @@ class ManifestTopic:
     """Each as text, as it is written in the environment."""
     schema: Schema | None = None
     """None for raw topics, and where it is not said."""
+    min_insync: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ def _topic_document(topic: ManifestTopic) -> dict[str, Any]:
     document: dict[str, Any] = {"partitions": topic.partitions}
     if topic.replication:
         document["replication"] = topic.replication
+    if topic.min_insync and topic.min_insync != default_min_insync(topic.replication or 1):
+        document["min_insync"] = topic.min_insync
     changed = {name: text for name, text in topic.options.items() if text != written_option(name, default_of(name))}
     if changed:
         document["config"] = changed
@@ -140,9 +144,10 @@ def _topics(whole: Section) -> dict[str, ManifestTopic] | None:
             section.wrong(str(error))
         topics[section.name] = ManifestTopic(
             section.number("partitions", None, most=MAX_PARTITIONS),
-            section.number("replication", None, most=100),
+            section.number("replication", None, most=MAX_REPLICATION),
             _options(section),
             _schema(section),
+            section.number("min_insync", None, most=MAX_REPLICATION),
         )
         section.finish()
     return topics
@@ -284,6 +289,8 @@ def _topic_differences(wanted: ClusterManifest, running: ClusterManifest) -> Ite
             yield Difference("topic", name, "add", tuple(_described(topic)), _too_few(topic, running.brokers))
             continue
         details, problem = _changes(topic, known)
+        if topic.replication != known.replication:
+            problem = problem or _too_few(topic, running.brokers)
         if details:
             yield Difference("topic", name, "change", tuple(details), problem)
     for name in existing.keys() - wanted.topics.keys() if wanted.topics is not None else ():
@@ -291,8 +298,11 @@ def _topic_differences(wanted: ClusterManifest, running: ClusterManifest) -> Ite
 
 
 def _too_few(topic: ManifestTopic, brokers: Mapping[int, str | None] | None) -> str:
-    """Why a topic cannot be kept as often as it is to be, if it cannot; a single broker does not say who is there."""
-    if brokers is None or topic.replication is None or topic.replication <= len(brokers):
+    """Why a topic cannot be kept as often as it is to be, if it cannot. `brokers` is None for a single broker."""
+    if brokers is None:
+        more = max(topic.replication or 1, topic.min_insync or 1) > 1
+        return "a single broker keeps one copy of each topic" if more else ""
+    if topic.replication is None or topic.replication <= len(brokers):
         return ""
     return f"{len(brokers)} brokers are alive: start more of them first"
 
@@ -301,6 +311,8 @@ def _described(topic: ManifestTopic) -> Iterator[str]:
     yield f"partitions: {topic.partitions or 1}"
     if topic.replication is not None:
         yield f"replication: {topic.replication}"
+    if topic.min_insync is not None:
+        yield f"min_insync: {topic.min_insync}"
     yield from (f"{name}: {text}" for name, text in topic.options.items())
     if topic.schema is not None:
         yield f"columns: {' '.join(topic.schema.payload.names)}"
@@ -313,9 +325,10 @@ def _changes(topic: ManifestTopic, known: ManifestTopic) -> tuple[list[str], str
         details.append(f"partitions: {known.partitions} → {topic.partitions}")
         if topic.partitions < (known.partitions or 1):
             problem = "a topic never loses partitions"
-    if topic.replication is not None and topic.replication != known.replication:
-        details.append(f"replication: {known.replication} → {topic.replication}")
-        problem = "how often a topic is kept is decided when it is made"
+    if topic.replication is not None and topic.replication != (known.replication or 1):
+        details.append(f"replication: {known.replication or 1} → {topic.replication}")
+    if topic.min_insync is not None and topic.min_insync != (known.min_insync or 1):
+        details.append(f"min_insync: {known.min_insync or 1} → {topic.min_insync}")
     for name, text in topic.options.items():
         if known.options.get(name) != text:
             details.append(f"{name}: {known.options.get(name)} → {text}")

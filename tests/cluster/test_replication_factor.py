@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -25,7 +26,7 @@ from tests.support.members import topic_of
 from tests.support.patience import wait_until
 from tests.support.processes import hw as command
 
-# What a topic asks for.
+# The wish of a topic.
 
 
 def numbers(topic: ClusterTopic) -> tuple[int, int, int]:
@@ -53,7 +54,7 @@ def test_what_a_topic_waits_for_is_kept_in_etcd() -> None:
     assert ClusterTopic.from_json(topic.to_json(), "t") == topic
 
 
-# Where replicas come and go.
+# The places of replicas.
 
 
 def test_brokers_that_are_away_get_nothing_new_and_are_the_first_to_be_spared() -> None:
@@ -206,3 +207,22 @@ def test_the_factor_is_chosen_and_changed_in_an_event_loop(cluster: SharedCluste
             assert (await store.alter_topic("t", replication=1)).replication == 1
 
     run(main())
+
+
+@needs_etcd
+def test_a_manifest_chooses_and_changes_the_factor(cluster: SharedCluster, tmp_path: Path) -> None:
+    def applied(replication: int, min_insync: int) -> list[str]:
+        numbers = f"replication: {replication}, min_insync: {min_insync}"
+        (tmp_path / "m.yaml").write_text(f"topics:\n  t: {{partitions: 1, {numbers}}}\n")
+        done = command("cluster", "apply", tmp_path / "m.yaml", f"hw://{cluster.brokers[0].address}", "--yes")
+        assert done.returncode == 0, done.stdout + done.stderr
+        details: list[str] = json.loads(done.stdout)["applied"][0]["details"]
+        return details
+
+    applied(2, 2)
+    wait_until(lambda: kept(cluster, "t", 2))
+    assert applied(3, 1) == ["replication: 2 → 3", "min_insync: 2 → 1"]
+    wait_until(lambda: kept(cluster, "t", 3))
+    exported = command("cluster", "export", f"hw://{cluster.brokers[0].address}").stdout
+    assert "replication: 3" in exported
+    assert "min_insync: 1" in exported

@@ -190,7 +190,8 @@ class _Target:
             schema = Schema.deserialize(
                 self._connection.call("GetSchema", pb.GetSchemaRequest(topic=topic.name)).schema
             )
-        return ManifestTopic(topic.partitions, topic.replication or None, dict(topic.options), schema)
+        replicas = topic.replication or None, topic.min_insync or None
+        return ManifestTopic(topic.partitions, replicas[0], dict(topic.options), schema, replicas[1])
 
     def cannot(self, difference: Difference) -> str:
         """Why this cannot be done here, if it cannot."""
@@ -228,6 +229,7 @@ class _Target:
                 name=difference.name,
                 partitions=topic.partitions or 1,
                 replication=topic.replication or 0,
+                min_insync=topic.min_insync or 0,
                 options=dict(topic.options),
                 schema=schema,
                 exist_ok=True,
@@ -235,7 +237,11 @@ class _Target:
             self._connection.call("CreateTopic", create)
             return
         alter = pb.AlterTopicRequest(
-            name=difference.name, partitions=topic.partitions or 0, options=dict(topic.options)
+            name=difference.name,
+            partitions=topic.partitions or 0,
+            options=dict(topic.options),
+            replication=topic.replication or 0,
+            min_insync=topic.min_insync or 0,
         )
         self._connection.call("AlterTopic", alter)
         if schema:
