@@ -86,6 +86,24 @@ class Store:
         )
         return Topic(made, self._threads)
 
+    async def ensure_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        schema: pa.Schema | None = None,
+        *,
+        replication: int | None = None,
+        timeout: float = 0.0,
+    ) -> Topic:
+        """A topic, created if there is none. One that exists is as it is, with whatever partitions and replicas.
+
+        It waits up to `timeout` seconds while fewer brokers are alive than it needs, and then raises TooFewBrokers.
+        """
+        ensured = await self._threads.run(
+            lambda: self._store.ensure_topic(name, partitions, schema, replication=replication, timeout=timeout)
+        )
+        return Topic(ensured, self._threads)
+
     async def topic(self, name: str) -> Topic:
         """A topic that exists; raises UnknownTopic."""
         return Topic(await self._threads.run(lambda: self._store.topic(name)), self._threads)
@@ -128,11 +146,27 @@ class Store:
 
     # Producing and consuming.
 
-    def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Opening[Producer]:
-        """A producer for one topic, by `async with` or `await`. Options are those of ProducerConfig, by name."""
+    def producer(
+        self,
+        topic: str,
+        *,
+        create: bool = False,
+        partitions: int | None = None,
+        replication: int | None = None,
+        config: ProducerConfig | None = None,
+        **options: Any,
+    ) -> Opening[Producer]:
+        """A producer for one topic, by `async with` or `await`. Options are those of ProducerConfig, by name.
+
+        With `create`, a topic that does not exist is created, as in `headwater.Store.producer`.
+        """
 
         def make() -> Producer:
-            made = Producer(self._store.topic(topic), self._store.producer_config(config, options), self._threads)
+            chosen = self._store.producer_config(config, options)
+            written = self._store.topic_to_write(
+                topic, chosen, create=create, partitions=partitions, replication=replication
+            )
+            made = Producer(written, chosen, self._threads)
             self._store.look_after(made.buffer)
             return made
 

@@ -152,7 +152,8 @@ class ProducerConfig(Options):
 
     block_timeout: Annotated[float, seconds(0, HOUR)] = 30.0
     """The time that a call waits while the batch before its own is still being written. Then it raises BufferFull,
-    at 0 at once; too long, and a slow disk makes your program stand still."""
+    at 0 at once; too long, and a slow disk makes your program stand still. `producer(create=True)` waits as long for
+    brokers that a new topic needs, and then raises TooFewBrokers."""
 
     close_timeout: Annotated[float, seconds(0, HOUR)] = 10.0
     """The time that the end of the program waits for pending records. Records that are not written by then are lost,
@@ -262,6 +263,11 @@ class BrokerConfig(Options):
     """The number of brokers that keep each partition (the replication factor), for topics that do not say so
     themselves. With one, its death is an outage and its disk's death a loss; each one more costs a copy. None is
     three, or all where there are fewer."""
+
+    auto_create_partitions: Annotated[int | None, count(1, 10_000)] = None
+    """The number of partitions of a topic that is created because someone produces plain records to it and it does not
+    exist, as clients in other languages may expect. Then a mistyped name makes a topic instead of an error; the caller
+    needs the right to administer it. None creates none; programs in Python ask for it with `producer(create=True)`."""
 
     internal_partitions: Annotated[int, count(1, 1000)] = 3
     """The number of partitions of the cluster's own topics when they are created; groups are spread over them. Few

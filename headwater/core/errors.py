@@ -37,6 +37,19 @@ class InvalidConfiguration(HeadwaterError, ValueError):
     """A configuration value is out of its range or contradicts another one."""
 
 
+class TooFewBrokers(InvalidConfiguration):
+    """A topic cannot have so many replicas: fewer brokers are alive. Others may still be joining."""
+
+    def __init__(self, topic: str, replication: int, alive: int) -> None:
+        super().__init__(
+            f"topic {topic!r} cannot have {replication} replicas: {alive} brokers are alive. Start more brokers, or "
+            f"ask for fewer replicas"
+        )
+        self.topic = topic
+        self.replication = replication
+        self.alive = alive
+
+
 class InvalidFilter(InvalidConfiguration):
     """A filter cannot be understood, or does not fit the records. `position` is the index in its text, if known."""
 

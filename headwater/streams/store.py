@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, fields
 from typing import Any, Final, Self, TypeVar
 
@@ -17,8 +18,10 @@ from headwater.core.errors import (
     OpenFailed,
     PartitionDeleted,
     StoreClosed,
+    TooFewBrokers,
     TopicExists,
     UnknownSchema,
+    UnknownTopic,
 )
 from headwater.core.names import check_name
 from headwater.core.presets import Preset
@@ -40,6 +43,8 @@ from headwater.streams.topic import Topic, TopicStatistics
 from headwater.streams.transaction import Transaction, begin_transaction
 
 _Producer = TypeVar("_Producer", bound=Producer)
+_JOINING: Final = 0.2
+"""Seconds between two looks whether brokers enough have joined a cluster."""
 _NOTHING: Final[dict[str, Any]] = {field.name: 0 for field in fields(PartitionStatistics)} | {"poisoned": False}
 
 
@@ -138,6 +143,31 @@ class Store:
             if not exist_ok:
                 raise
         return Topic(self, name)
+
+    def ensure_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        schema: pa.Schema | None = None,
+        *,
+        replication: int | None = None,
+        timeout: float = 0.0,
+    ) -> Topic:
+        """A topic, created if there is none. One that exists is as it is, with whatever partitions and replicas.
+
+        It waits up to `timeout` seconds while fewer brokers are alive than it needs, and then raises TooFewBrokers.
+        """
+        with suppress(UnknownTopic):
+            return self.topic(name)
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return self.create_topic(name, partitions, schema, replication=replication, exist_ok=True)
+            except TooFewBrokers:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise
+            time.sleep(min(_JOINING, left))
 
     def topic(self, name: str) -> Topic:
         """A topic that exists; raises UnknownTopic."""
@@ -261,15 +291,46 @@ class Store:
 
     # Producing and consuming.
 
-    def producer(self, topic: str, *, config: ProducerConfig | None = None, **options: Any) -> Producer:
-        """A producer for one topic. Options are those of ProducerConfig, by name."""
-        return self._producer(topic, config, options)
+    def producer(
+        self,
+        topic: str,
+        *,
+        create: bool = False,
+        partitions: int | None = None,
+        replication: int | None = None,
+        config: ProducerConfig | None = None,
+        **options: Any,
+    ) -> Producer:
+        """A producer for one topic. Options are those of ProducerConfig, by name.
+
+        With `create`, a topic that does not exist is created, raw, with so many `partitions`, and in a cluster with so
+        many replicas (`replication`). It waits up to `block_timeout` for brokers that are still joining. A topic that
+        exists is as it is.
+        """
+        chosen = self.producer_config(config, options)
+        written = self.topic_to_write(topic, chosen, create=create, partitions=partitions, replication=replication)
+        return self.look_after(Producer(written, chosen))
 
     def _producer(
         self, topic: str, config: ProducerConfig | None, options: dict[str, Any], appender: Appender | None = None
     ) -> Producer:
         self._check_open()
         return self.look_after(Producer(self.topic(topic), self.producer_config(config, options), appender))
+
+    def topic_to_write(
+        self, name: str, config: ProducerConfig, *, create: bool, partitions: int | None, replication: int | None
+    ) -> Topic:
+        """Return the topic of a new producer, created if that is wanted; raises UnknownTopic if it is not."""
+        if create:
+            timeout = config.block_timeout
+            return self.ensure_topic(
+                name, 1 if partitions is None else partitions, replication=replication, timeout=timeout
+            )
+        if partitions is not None or replication is not None:
+            raise InvalidConfiguration(
+                f"partitions and replication are for topics that a producer creates: give create=True for {name!r} too"
+            )
+        return self.topic(name)
 
     def producer_config(self, config: ProducerConfig | None, options: dict[str, Any]) -> ProducerConfig:
         """Return the configuration of a producer: as given, and otherwise by the store's defaults."""

@@ -24,6 +24,7 @@ _CODES: Final[tuple[tuple[type[HeadwaterError], grpc.StatusCode], ...]] = (
     (errors.UnknownTopic, grpc.StatusCode.NOT_FOUND),
     (errors.UnknownSchema, grpc.StatusCode.NOT_FOUND),
     (errors.TopicExists, grpc.StatusCode.ALREADY_EXISTS),
+    (errors.TooFewBrokers, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.OffsetOutOfRange, grpc.StatusCode.OUT_OF_RANGE),
     (errors.UntrustedFrame, grpc.StatusCode.INVALID_ARGUMENT),
     (errors.Damaged, grpc.StatusCode.DATA_LOSS),

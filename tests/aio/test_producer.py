@@ -256,3 +256,16 @@ def test_a_send_that_is_cancelled_anywhere_was_not_sent_and_any_other_was(kind: 
             assert await stored(store, "orders") == sent
 
     run(main())
+
+
+def test_a_producer_creates_its_topic_when_it_is_told_to(kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_kind(kind, tmp_path) as store:
+            with pytest.raises(hw.UnknownTopic):
+                await store.producer("orders")
+            async with store.producer("orders", create=True, partitions=2) as out:
+                assert await (await out.send(b"1", partition=1)) == 0
+            assert (await store.describe_topic("orders")).partitions == 2
+            assert await (await store.ensure_topic("orders", 3)).info() == await store.describe_topic("orders")
+
+    run(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,26 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from headwater.broker import Broker
+from headwater.broker.security.guard import Guard
+from headwater.broker.security.tokens import create_token, tokens_beside
 from headwater.core.config import BrokerConfig
-from headwater.core.errors import InvalidRecord, PartitionDeleted, StoreError, UnknownTopic, UntrustedFrame
+from headwater.core.errors import (
+    InvalidRecord,
+    PartitionDeleted,
+    PermissionDenied,
+    StoreError,
+    UnknownTopic,
+    UntrustedFrame,
+)
 from headwater.core.schema import Schema
+from headwater.embedded.directory_store import DirectoryStore
 from headwater.log import Frame, Identity, encode, encode_batch
 from headwater.streams.routing import partition_of
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
-from tests.support.broker import Served, data_of, fetch, frame_of, refusal, served
+from tests.support.broker import ANY_PORT, Served, data_of, fetch, frame_of, refusal, served
+from tests.support.callers import Caller
 from tests.support.patience import wait_until
 
 NOT_SANE = {
@@ -387,3 +400,40 @@ def test_sync_makes_durable_what_the_topic_does_not(broker: Served) -> None:
     assert broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=[partition])).partitions[0].durable_end == 0
     broker.stub.Sync(pb.SyncRequest(partitions=[partition]))
     assert broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=[partition])).partitions[0].durable_end == 1
+
+
+def test_plain_records_create_their_topic_where_the_broker_is_configured_so(tmp_path: Path) -> None:
+    with served(tmp_path / "strict") as strict:
+        _, error = refusal(strict.stub.Produce, pb.ProduceRequest(topic="t", records=[pb.Record(value=b"x")]))
+        assert isinstance(error, UnknownTopic)
+        assert strict.store.topics() == []
+    with served(tmp_path / "lenient", BrokerConfig(auto_create_partitions=3)) as lenient:
+        places = lenient.stub.Produce(pb.ProduceRequest(topic="t", records=[pb.Record(value=b"x", key=b"k")])).places
+        assert (lenient.store.topics(), lenient.store.describe_topic("t").partitions) == (["t"], 3)
+        assert [(place.partition, place.offset) for place in places] == [(partition_of(b"k", 3), 0)]
+        for request in (
+            pb.ProduceRequest(topic="other", records=[pb.Record(value=b"x")], topic_uuid=b"u" * 16),
+            produce("other", frame_of(b"a")),
+            pb.ProduceRequest(topic="__mine", records=[pb.Record(value=b"x")]),
+        ):
+            refusal(lenient.stub.Produce, request)
+        assert lenient.store.topics() == ["t"], "whoever knows a uuid, or has frames, knows a topic that is gone"
+
+
+def test_plain_records_create_a_topic_only_for_callers_that_may_create_it(tmp_path: Path) -> None:
+    access = tmp_path / "access.yaml"
+    access.write_text("users:\n  writer:\n    topics: {'*': write}\n  maker:\n    topics: {'*': [write, admin]}\n")
+    tokens = {name: create_token(tokens_beside(access), name) for name in ("writer", "maker")}
+    request = pb.ProduceRequest(topic="t", records=[pb.Record(value=b"x")])
+    with (
+        DirectoryStore(tmp_path / "store", exclusive=True) as store,
+        closing(Guard(access)) as guard,
+        Broker(store, BrokerConfig(auto_create_partitions=1), guard, listen=ANY_PORT) as broker,
+        grpc.insecure_channel(str(broker.address)) as channel,
+    ):
+        _, error = refusal(Caller(Stub(channel), tokens["writer"]).Produce, request)
+        assert isinstance(error, PermissionDenied)
+        assert store.topics() == []
+        Caller(Stub(channel), tokens["maker"]).Produce(request)
+        assert store.topics() == ["t"]
+        Caller(Stub(channel), tokens["writer"]).Produce(request)

@@ -206,6 +206,7 @@ _STORE: Final[dict[str, Call]] = {
     "close": lambda s: s.store.close(),
     "consumer": _consume,
     "create_topic": lambda s: s.store.create_topic("new"),
+    "ensure_topic": lambda s: s.store.ensure_topic("newer"),
     "delete_topic": lambda s: s.store.delete_topic("doomed"),
     "describe_topic": lambda s: s.store.describe_topic("t"),
     "drop": lambda s: s.store.drop([]),
@@ -233,6 +234,9 @@ _STORE: Final[dict[str, Call]] = {
     "sweep_stages": lambda s: s.store.sweep_stages(0),
     "topic": lambda s: s.store.topic("t"),
     "topic_names": lambda s: s.store.topic_names(),
+    "topic_to_write": lambda s: s.store.topic_to_write(
+        "newest", s.store.defaults.producer, create=True, partitions=2, replication=None
+    ),
     "topics": lambda s: s.store.topics(),
     "transaction": _transact,
     "transactions": lambda s: s.store.transactions.answered("nothing"),

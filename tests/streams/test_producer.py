@@ -16,7 +16,18 @@ import pyarrow as pa
 import pytest
 
 import headwater as hw
-from headwater import BufferFull, InvalidRecord, Receipt, Store, StoreClosed, StoreError, Topic, WriteFailed
+from headwater import (
+    BufferFull,
+    InvalidConfiguration,
+    InvalidRecord,
+    Receipt,
+    Store,
+    StoreClosed,
+    StoreError,
+    Topic,
+    UnknownTopic,
+    WriteFailed,
+)
 from headwater.client.store import RemoteStore
 from headwater.log import Disk
 from headwater.streams.routing import partition_of
@@ -674,3 +685,24 @@ def test_store_files_are_where_they_are_promised(open_directory_store: OpenDirec
         "trades/0/state",
         f"trades/schemas/{hw.Schema(TRADES).id:016x}.arrow",
     } <= names
+
+
+def test_a_producer_creates_its_topic_when_it_is_told_to(open_store: OpenStore) -> None:
+    store = open_store()
+    with pytest.raises(UnknownTopic):
+        store.producer("orders")
+    with pytest.raises(InvalidConfiguration, match="give create=True for 'orders' too"):
+        store.producer("orders", partitions=4)
+    with store.producer("orders", create=True, partitions=4, linger=0.0) as out:
+        out.send(b"1", partition=3)
+    assert store.describe_topic("orders").partitions == 4
+    with store.producer("orders", create=True, partitions=7, replication=3) as again:
+        again.send(b"2", partition=3)
+    assert store.describe_topic("orders").partitions == 4, "a topic that exists is as it is"
+    assert values(store.topic("orders"), 3) == [b"1", b"2"]
+    with pytest.raises(InvalidConfiguration, match="1 to 10000 partitions, not 0"):
+        store.producer("none", create=True, partitions=0)
+    with pytest.raises(InvalidConfiguration, match="this store keeps one copy"):
+        store.producer("none", create=True, replication=2)
+    assert store.topics() == ["orders"]
+    assert store.ensure_topic("orders").info == store.describe_topic("orders")

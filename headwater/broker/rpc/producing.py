@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Final
 
 import grpc
 
-from headwater.broker.backend import NamedTopic, RecordsHop, Refused, RoutedAppend
+from headwater.broker.backend import NamedTopic, NewTopic, RecordsHop, Refused, RoutedAppend
 from headwater.broker.core import Core, Meters
 from headwater.broker.limits.admission import Admission
 from headwater.broker.limits.budget import Hold
 from headwater.broker.rpc.call import Call, check_readable
 from headwater.broker.rpc.lending import LentMemory
 from headwater.broker.rpc.messages import named_partition, unpack_acks, unpack_record
-from headwater.core.errors import HeadwaterError, InvalidRecord, StoreError
+from headwater.core.errors import HeadwaterError, InvalidRecord, StoreError, TooFewBrokers, UnknownTopic
 from headwater.core.machine import machine
 from headwater.log import Appended
 from headwater.streams.topic import TopicPartition
@@ -27,6 +28,8 @@ from headwater.wire.packing import Framed
 
 _FORWARDING_MS: Final = 20_000
 """Another broker may take so long to write plain records, if their sender has so much time."""
+_JOINING: Final = 0.1
+"""Seconds between two looks whether brokers enough have joined a cluster."""
 _PIPELINED: Final = 1000
 """The number of requests of one stream that may be unanswered."""
 
@@ -173,14 +176,38 @@ class ProducingMethods:
             return accepted
         if not message.records:
             raise InvalidRecord("a request has at least one record or frame")
-        accepted.parts = await self._logs.append_records(
+        try:
+            accepted.parts = await self._append_records(message, call)
+        except UnknownTopic:
+            partitions = self._core.config.auto_create_partitions
+            if partitions is None or message.topic_uuid or call.by_broker:
+                raise
+            await self._create_topic(message.topic, partitions, call)
+            accepted.parts = await self._append_records(message, call)
+        return accepted
+
+    async def _append_records(self, message: pb.ProduceRequest, call: Call) -> list[RoutedAppend]:
+        return await self._logs.append_records(
             NamedTopic(message.topic, message.topic_uuid),
             message.partition if message.HasField("partition") else None,
             list(map(unpack_record, message.records)),
             unpack_acks(message.acks),
             RecordsHop(call.patience(_FORWARDING_MS), forwarded=call.by_broker),
         )
-        return accepted
+
+    async def _create_topic(self, name: str, partitions: int, call: Call) -> None:
+        """Create a raw topic for plain records. Waits for brokers that are still joining, if its replicas need them."""
+        call.check("admin", "topic", name)
+        deadline = time.monotonic() + call.patience(_FORWARDING_MS)
+        while True:
+            try:
+                await self._core.backend.catalog.create(NewTopic(name, partitions, exist_ok=True))
+            except TooFewBrokers:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
+            await asyncio.sleep(_JOINING)
 
     def _lent(self, message: pb.ProduceRequest, stream: _ProduceStream) -> LentMemory | None:
         """Memory for a stream, if it comes from this machine and there is some to lend."""

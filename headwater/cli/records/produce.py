@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any, cast
+from typing import IO, Annotated, Any, Final, NamedTuple, cast
 
 import typer
 
@@ -21,6 +21,8 @@ from headwater.streams import Producer, Store, Topic
 app = typer.Typer(add_completion=False)
 
 _STDIN = Path("-")
+_JOINING: Final = 30.0
+"""Seconds that a new topic waits for brokers that are still joining their cluster."""
 
 
 @app.command(
@@ -64,6 +66,13 @@ def produce(
         typer.Option("--partition", "-p", min=0, metavar="N", help="Write to this partition, regardless of keys."),
     ] = None,
     create: Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")] = False,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, metavar="N", help="With --create: how many partitions.")
+    ] = None,
+    replication: Annotated[
+        int | None,
+        typer.Option("--replication", min=1, metavar="N", help="With --create, in a cluster: how many replicas."),
+    ] = None,
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
@@ -74,12 +83,16 @@ def produce(
     """
     if input_format is not None and input_format not in FORMATS:
         raise typer.BadParameter(f"unknown format {input_format!r:.60}; the formats are {', '.join(FORMATS)}")
+    if not create and (partitions is not None or replication is not None):
+        raise typer.BadParameter("--partitions and --replication are for a new topic: give --create too")
     chosen = cast("Format | None", input_format)
     sources = files or [_STDIN]
     headers = dict(map(_header, header or []))
     began = time.monotonic()
     with opened(store, make=create) as opened_store:
-        where = _topic(opened_store, topic, sources[0], chosen, create)
+        where = _topic(
+            opened_store, topic, sources[0], chosen, _NewTopic(partitions or 1, replication) if create else None
+        )
         reading = Reading(where.schema, key, timestamp, _separator(key_separator), delete_empty)
         total = None if _STDIN in sources else sum(path.stat().st_size for path in sources)
         with (
@@ -142,18 +155,26 @@ def _listed(data: Any) -> list[Any]:
     return data if isinstance(data, list) else data.to_pylist()
 
 
-def _topic(store: Store, name: str, first: Path, chosen: Format | None, create: bool) -> Topic:
+class _NewTopic(NamedTuple):
+    """A topic that is created if it does not exist."""
+
+    partitions: int
+    replication: int | None
+
+
+def _topic(store: Store, name: str, first: Path, chosen: Format | None, new: _NewTopic | None) -> Topic:
     """The topic to write to; one that is made takes its columns from the first file, where that has any."""
     try:
         return store.topic(name)
     except UnknownTopic:
-        if not create:
+        if new is None:
             raise HeadwaterError(
                 f"topic {name!r} does not exist in {store}: run hw topic create {name}, or give --create"
             ) from None
     kind = chosen or (None if first == _STDIN else format_of(first))
     columnar = kind in ("csv", "parquet", "arrow") and first != _STDIN
-    return store.create_topic(name, schema=schema_of_file(first, kind) if columnar else None, exist_ok=True)
+    schema = schema_of_file(first, kind) if columnar else None
+    return store.ensure_topic(name, new.partitions, schema, replication=new.replication, timeout=_JOINING)
 
 
 def _chunks(

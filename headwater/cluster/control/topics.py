@@ -16,7 +16,14 @@ from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.etcd.item import Delete, EtcdItem, Put, WriteGuard
 from headwater.cluster.etcd.keys import ClusterTopic
 from headwater.core.config import DEFAULT_REPLICATION
-from headwater.core.errors import EtcdUnavailable, InvalidConfiguration, StoreError, TopicExists, UnknownTopic
+from headwater.core.errors import (
+    EtcdUnavailable,
+    InvalidConfiguration,
+    StoreError,
+    TooFewBrokers,
+    TopicExists,
+    UnknownTopic,
+)
 
 _WAITING: Final = 30.0
 
@@ -32,7 +39,7 @@ class ClusterTopics:
     async def replicas_of_new(self, name: str, wanted: int | None) -> int:
         """The number of replicas of a new topic: as many as are wanted, else three, or one for each of fewer brokers.
 
-        Raises InvalidConfiguration if there are not brokers enough. etcd is asked, as this broker may not have heard of
+        Raises TooFewBrokers if there are not brokers enough. etcd is asked, as this broker may not have heard of
         all yet: a topic that is made as soon as a cluster serves is kept as often as one that is made a second later.
         It is asked once: a broker may be gone a moment later, and comes back or is replaced.
         """
@@ -41,7 +48,7 @@ class ClusterTopics:
         living = len(alive - {keys.broker(broker) for broker in self._view.leaving})
         replicas = min(living, DEFAULT_REPLICATION) if wanted is None else wanted
         if not 1 <= replicas <= living:
-            raise InvalidConfiguration(f"topic {name!r} cannot have {replicas} replicas: {living} brokers are alive")
+            raise TooFewBrokers(name, replicas, living)
         return replicas
 
     async def create(self, topic: ClusterTopic, timeout: float = _WAITING) -> ClusterTopic:
