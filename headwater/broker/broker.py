@@ -27,6 +27,7 @@ from headwater.broker.security.access import OPEN, Access
 from headwater.broker.security.secrets import Secrets, secrets_of
 from headwater.broker.sessions import sessions_in
 from headwater.broker.standalone.backend import StandaloneBackend
+from headwater.cluster.control.numbering import numbered_identity
 from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.node import ClusterNode
 from headwater.core.address import DEFAULT_PORT, Address, parse_address
@@ -96,6 +97,13 @@ class Broker:
         """True if it takes calls: it listens, and is not about to stop."""
         return self._ready.is_set() and self._core is not None and not self._core.runtime.draining.is_set()
 
+    @property
+    def number(self) -> int:
+        """Its number among the brokers of its cluster."""
+        if self._core is None:
+            raise StoreError("the broker does not serve: start it first")
+        return self._core.backend.catalog.broker_id
+
     def metrics(self) -> str:
         """The broker in numbers, as Prometheus reads them. It looks at files: not for the thread of the event loop."""
         if self._core is None:
@@ -151,7 +159,7 @@ class Broker:
             stack.callback(runtime.close)
             stack.enter_context(sessions_in(self._store, self.config.session_timeout))
             server = self._bound()
-            backend, peers_of = self._backend(runtime, secrets)
+            backend, peers_of = await self._backend(runtime, secrets)
             core = self._core = Core(runtime, backend, self.config, self._access, str(self._store))
             stack.callback(core.close)
             checks = await self._listen_with(server, service(core, peers_of(core)))
@@ -168,7 +176,7 @@ class Broker:
             await self._leave(core, server, checks)
         _log.debug("the broker has stopped")
 
-    def _backend(self, runtime: Runtime, secrets: Secrets) -> tuple[Backend, Callable[[Core], PeerMethods]]:
+    async def _backend(self, runtime: Runtime, secrets: Secrets) -> tuple[Backend, Callable[[Core], PeerMethods]]:
         """The backend, and the methods by which other brokers call this one. Nothing else knows which it is."""
         if self._etcd is None:
             alone = StandaloneBackend(runtime, self._store, self.config, self._access, secrets, self._reached_at())
@@ -179,7 +187,13 @@ class Broker:
         def tell(partition: TopicPartition) -> None:
             runtime.arrivals.tell([partition])
 
-        node = ClusterNode(self._store, runtime, self._etcd(), self.config, tell, self._peer_credentials)
+        etcd, config = self._etcd(), self.config
+        try:
+            identity = await numbered_identity(etcd, runtime, self._store.path, config.cluster, config.broker_id)
+        except BaseException:
+            await etcd.close()
+            raise
+        node = ClusterNode(self._store, runtime, etcd, identity, config, tell, self._peer_credentials)
         clustered = ClusteredBackend(runtime, node, self.config, self._access)
         return clustered, lambda core: ClusterPeerMethods(core, clustered)
 

@@ -61,7 +61,7 @@ def _family(name: str, kind: str, meaning: str, value: float) -> Family:
 
 
 def _broker(core: Core) -> Iterator[Family]:
-    labels = (("version", __version__), ("id", str(core.config.broker_id)))
+    labels = (("version", __version__), ("id", str(core.backend.catalog.broker_id)))
     yield Family(f"{_PREFIX}info", "gauge", "Always 1; the labels say which broker this is.", [MetricSample(labels, 1)])
     yield from core.calls.families()
     connections = list(core.connections.values())

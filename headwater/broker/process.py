@@ -126,6 +126,8 @@ def _tell(broker: Broker, guard: Guard | None, pages: PageServer | None, open_fi
         "authentication": "yes" if guard is not None else "no",
         "open_files": open_files,
     }
+    if config.etcd is not None:
+        facts["broker"] = broker.number
     if pages is not None:
         facts["metrics"] = f"{pages.host}:{pages.port}"
     _LOG.info("serving", extra={"facts": facts})

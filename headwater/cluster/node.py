@@ -16,7 +16,7 @@ import grpc
 
 from headwater.cluster.control.election import LogEnd
 from headwater.cluster.control.forced_election import ForcedElection
-from headwater.cluster.control.identity import identity_of
+from headwater.cluster.control.identity import BrokerIdentity
 from headwater.cluster.control.membership import ClusterMembership
 from headwater.cluster.control.moves import Moves
 from headwater.cluster.control.replication_factor import ReplicationFactors
@@ -56,6 +56,7 @@ class ClusterNode:
         store: DirectoryStore,
         threads: DiskThreads,
         etcd: Etcd,
+        identity: BrokerIdentity,
         config: BrokerConfig,
         tell: Callable[[TopicPartition], None],
         credentials: grpc.ChannelCredentials | None = None,
@@ -65,11 +66,12 @@ class ClusterNode:
         With `credentials` the other brokers are called over TLS.
         """
         self.store = store
-        self.cluster = config.cluster
-        self.broker = config.broker_id
+        self.cluster = identity.cluster
+        self.broker = identity.broker
         self.threads = threads
         self._lease_seconds = ceil(config.etcd_lease)
         self._etcd = etcd
+        self._identity = identity
         self._state = state = NodeState(self.broker, threads, credentials)
         self.leadership = Leadership(state)
         self.repairs = RepairManager(state, self.leadership)
@@ -87,10 +89,9 @@ class ClusterNode:
 
     async def start(self, address: str) -> None:
         """Join the cluster. Raises EtcdUnavailable, EtcdRefused and StoreInUse."""
-        identity = await self.threads.write(identity_of, self.store.path, self.cluster, self.broker)
         membership = ClusterMembership(
             self._etcd,
-            identity,
+            self._identity,
             address,
             ask=self._ask,
             missing=self.replicas.missing,

@@ -248,8 +248,10 @@ class BrokerConfig(Options):
     """The address that clients are told to connect to, if it is another than the broker's own: behind a proxy, or in
     a container. An address that clients do not reach makes them fail after the first answer; None is `listen`."""
 
-    broker_id: Annotated[int, count(0, (1 << 31) - 1)] = 0
-    """Its number among the brokers of a cluster; a single one can keep 0. Two of one number are taken for one."""
+    broker_id: Annotated[int | None, count(0, (1 << 31) - 1)] = None
+    """Its number among the brokers of a cluster. Two of one number are taken for one, so the second is refused while
+    the first is alive. None takes a number that no broker has had, and keeps it in the directory: another directory is
+    another broker then, so one that replaces a lost disk has to say its number to be taken for the same."""
 
     etcd: Annotated[str | None, _ENDPOINTS] = None
     """The members of the etcd by which brokers form a cluster, with commas between them. One that fails is left for the

@@ -74,7 +74,7 @@ class OperationMethods:
                 unhealthy += [f"{topic.name}/{number}" for number in topic.statistics.unhealthy]
         opened = [topic.statistics for topic in topics if topic.statistics is not None]
         return pb.Status(
-            broker_id=core.config.broker_id,
+            broker_id=core.backend.catalog.broker_id,
             version=__version__,
             state="draining" if core.runtime.draining.is_set() else "serving",
             directory=core.directory,

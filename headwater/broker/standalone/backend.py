@@ -41,7 +41,7 @@ class StandaloneBackend:
         self._config = config
         self.secrets = secrets
         self.logs = StandaloneLogs(runtime, store)
-        self.catalog = StandaloneCatalog(runtime, store, config.broker_id, address)
+        self.catalog = StandaloneCatalog(runtime, store, config.broker_id or 0, address)
         home = StoredGroups(runtime, store)
         self.groups = Groups(runtime, home, config, access)
         self.transactions = StoreTransactions(runtime, store, secrets, self.groups.rules)
