@@ -281,6 +281,20 @@ class BrokerConfig(Options):
     Less than producers write, and it never comes to be in sync again; None fetches as fast as it can, and producers
     may feel it."""
 
+    replica_timeout: Annotated[float | None, seconds(1, 365 * DAY)] = 15 * MINUTE
+    """The replicas of a broker that is gone for so long move to others by themselves, a few partitions at a time.
+    Short, and a long restart copies everything that the broker holds; long, and partitions have a replica less for so
+    long. None leaves that to operators. It should be the same for all brokers."""
+
+    replica_min_brokers: Annotated[int, count(1, 1000)] = 3
+    """So many brokers must be alive, or nothing moves by itself away from those that are gone. With fewer, the ones
+    that are left may have no room for all replicas, and a network that fails may be what is wrong."""
+
+    auto_rebalance: bool = False
+    """Move replicas by themselves to brokers that were added, until all hold and lead about as much, as `hw cluster
+    rebalance` does. Copying costs disks and network at a time that nobody chooses; without it, a new broker holds
+    new topics only."""
+
     etcd_lease: Annotated[float, seconds(2, HOUR)] = 10.0
     """The time for which a broker counts as alive after etcd has last heard of it; whole seconds, rounded up. Short,
     and a pause of the machine or of etcd costs it what it leads; long, and what a machine that vanishes has led is

@@ -415,7 +415,7 @@ def test_a_store_outside_of_a_cluster_promises_one_copy_and_no_more(open_store: 
             store.create_topic("orders", **wanted)  # type: ignore[arg-type]
     for odd in ({"replication": 0}, {"min_insync": True}, {"replication": "2"}, {"replication": 101}):
         with pytest.raises(InvalidConfiguration, match="must be a whole number from 1 to 100"):
-            store.create_topic("orders", **odd)  # type: ignore[arg-type]
+            store.create_topic("orders", **odd)
     with pytest.raises(InvalidConfiguration, match="min_insync must be from 1 to 1"):
         store.create_topic("orders", replication=1, min_insync=2)
     assert store.topics() == []

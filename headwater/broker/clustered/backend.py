@@ -18,6 +18,7 @@ from headwater.broker.reader import NoGroups, WaitingReader
 from headwater.broker.runtime import Runtime
 from headwater.broker.security.access import Access
 from headwater.broker.security.secrets import Secrets
+from headwater.cluster.control.automatic_moves import AutomaticMoves
 from headwater.cluster.control.growing import Growing
 from headwater.cluster.internal import INTERNAL
 from headwater.cluster.node import ClusterNode
@@ -68,6 +69,14 @@ class ClusteredBackend:
         self.ready = True
         node.begin(Growing(node, self._config.replication).run())
         node.begin(node.replication_factors.run())
+        config = self._config
+        automatic = AutomaticMoves(
+            node,
+            replica_timeout=config.replica_timeout,
+            least_brokers=config.replica_min_brokers,
+            rebalance=config.auto_rebalance,
+        )
+        node.begin(automatic.run())
         # A node has replicas and no steward. Damage that the scrubber finds is repaired from other brokers.
         self.operations.scrubber = Scrubber(node.store.open_partitions, node.store.defaults.steward, REAL_CLOCK)
         if self._config.steward:

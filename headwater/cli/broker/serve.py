@@ -25,7 +25,14 @@ from headwater.core.options import Option, options_of
 _SERVE: Final = "serve"
 _SECURITY: Final = ("access", "insecure_no_authentication", "tls_certificate", "tls_key", "tls_client_ca")
 _PLAIN: Final = ("listen", "advertise", "metrics", "console", "console_write", "log_level", "log_format", "steward")
-_CLUSTER: Final = ("broker_id", "cluster", "replication")
+_CLUSTER: Final = (
+    "broker_id",
+    "cluster",
+    "replication",
+    "replica_timeout",
+    "replica_min_brokers",
+    "auto_rebalance",
+)
 
 
 class _Group(TyperGroup):

@@ -52,10 +52,13 @@ class Moves:
         self._weigh = weigh
         self._rules = Moving()
 
-    async def plan(self, remove: Collection[int] = ()) -> list[PlannedMove]:
+    async def plan(
+        self, remove: Collection[int] = (), *, keeping: Collection[int] = (), partial: bool = False
+    ) -> list[PlannedMove]:
         """The moves of a rebalancing, beside those under way; or with `remove`, those that leave these brokers.
 
-        Raises InvalidConfiguration when too few brokers would be left.
+        Replicas on brokers that are away move to others, but for those that are `keeping` them. Raises
+        InvalidConfiguration when too few brokers would be left; with `partial`, partitions that need more stay instead.
         """
         await self._view.refresh()
         view = self._view
@@ -69,10 +72,17 @@ class Moves:
             for key, state, topic in self._known()
         }
         brokers = view.members.keys() - view.leaving - set(remove)
-        placement = balanced(partitions, brokers, level=not remove)
+        keepers = frozenset(keeping).difference(brokers, remove)
+        if partial:
+            partitions = {
+                key: held
+                for key, held in partitions.items()
+                if held.replication <= len(brokers) + len(keepers.intersection(held.replicas))
+            }
+        placement = balanced(partitions, brokers, keeping=keepers, level=not remove)
         moves = []
         for key, state, topic in self._known():
-            to = placement[key]
+            to = placement.get(key, state.wanted)
             if to != state.wanted:
                 coming = len(set(to) - set(state.replicas))
                 moves.append(
@@ -103,13 +113,15 @@ class Moves:
             self._check(move, topic, state)
             changes.append((key, revision, self._rules.begin(state, move.to)))
         for broker in remove:
-            await self._etcd.write([], [Put(self._view.keys.leaving(broker), b"{}")])
+            await self._etcd.write(
+                [], [Put(self._view.keys.leaving(broker), b"{}"), Delete(self._view.keys.levelled(broker))]
+            )
         return await self._write(changes)
 
     def _check(self, move: PlannedMove, topic: ClusterTopic, state: PartitionState) -> None:
         """Raise StoreError for a placement that no plan has: requests come from anywhere."""
         to = set(move.to)
-        able = {*self._view.members, *state.replicas}
+        able = {*self._view.members, *state.replicas, *state.wanted}
         if len(to) != len(move.to) or len(to) != topic.replication or not to <= able:
             raise StoreError(
                 f"{move.topic}/{move.partition} cannot move to brokers {_listed(move.to)}: it needs "
@@ -133,7 +145,37 @@ class Moves:
             and bool(remove) == any(_leaves(broker, state.move) for broker in leaving)
             and (remove or self._had_enough(key, state.move))
         ]
+        if not remove:
+            await self._deal_with([self._view.partitions[key][0] for key, _, _ in chosen])
         return await self._write([change for change in chosen if change[2] != self._view.partitions[change[0]][0]])
+
+    async def _deal_with(self, moving: Sequence[PartitionState]) -> None:
+        """Note first that nothing begins these moves again by itself, whoever dies before they are taken back."""
+        keys, members = self._view.keys, self._view.members
+        left = {
+            broker
+            for state in moving
+            if state.move is not None
+            for broker in state.move.back
+            if broker not in members and _leaves(broker, state.move)
+        }
+        notes = [Put(keys.kept(broker), b"{}") for broker in sorted(left)]
+        notes += [Put(keys.levelled(broker), b"{}") for broker in sorted(members.keys() - self._view.levelled)]
+        for note in notes:
+            await self._etcd.write([], [note])
+
+    async def note_levelled(self, broker: int) -> None:
+        """Note that replicas were levelled after a broker had joined."""
+        await self._etcd.write([], [Put(self._view.keys.levelled(broker), b"{}")])
+
+    async def forget_levelled(self, broker: int) -> None:
+        """Let a broker count as added when it comes the next time."""
+        if broker in self._view.levelled:
+            await self._etcd.write([], [Delete(self._view.keys.levelled(broker))])
+
+    async def forget_kept(self, broker: int) -> None:
+        """Let replicas leave a broker again that is gone for too long: it has come back meanwhile."""
+        await self._etcd.write([], [Delete(self._view.keys.kept(broker))])
 
     def _had_enough(self, key: PartitionKey, move: Move) -> bool:
         """Return whether the partition had as many replicas before a move as its topic asks for."""

@@ -71,7 +71,8 @@ class ClusterView:
         self._topics: dict[str, ClusterTopic] = {}
         self._by_uuid: dict[bytes, ClusterTopic] = {}
         self._partitions: dict[PartitionKey, tuple[PartitionState, int]] = {}
-        self._leaving: set[int] = set()
+        self._noted: dict[str, set[int]] = {"leaving": set(), "levelled": set(), "kept": set()}
+        """Brokers that have a key of each of these kinds."""
         self._access: dict[str, bytes] = {}
         self._callbacks: list[Callable[[Changes], None]] = []
         self._moved = asyncio.Event()
@@ -89,7 +90,17 @@ class ClusterView:
     @property
     def leaving(self) -> frozenset[int]:
         """The brokers that are to hold nothing any more, alive or not."""
-        return frozenset(self._leaving)
+        return frozenset(self._noted["leaving"])
+
+    @property
+    def levelled(self) -> frozenset[int]:
+        """The brokers that replicas were levelled for after they had joined."""
+        return frozenset(self._noted["levelled"])
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """The brokers that are gone, and whose replicas stay there all the same."""
+        return frozenset(self._noted["kept"])
 
     @property
     def access(self) -> Mapping[str, bytes]:
@@ -210,8 +221,8 @@ class ClusterView:
                     topics.add(self._put_topic(subject.name, item))
                 elif subject.kind == "partitions":
                     partitions.add(self._put_partition(subject.partition, item))
-                elif subject.kind == "leaving":
-                    members.add(self._put_leaving(int(subject.name), item))
+                elif subject.kind in self._noted:
+                    members.add(_put(self._noted[subject.kind], int(subject.name), item))
                 elif subject.kind == "access":
                     self._access.pop(subject.name, None)
                     if item is not None:
@@ -240,13 +251,6 @@ class ClusterView:
             self._members[broker] = BrokerMember.from_json(item.value, broker, item.created, item.lease)
         return broker
 
-    def _put_leaving(self, broker: int, item: EtcdItem | None) -> int:
-        if item is None:
-            self._leaving.discard(broker)
-        else:
-            self._leaving.add(broker)
-        return broker
-
     def _put_topic(self, name: str, item: EtcdItem | None) -> str:
         topic = None if item is None else ClusterTopic.from_json(item.value, name)
         before = self._topics.pop(name, None)
@@ -262,3 +266,12 @@ class ClusterView:
         else:
             self._partitions[key] = (state_from_json(item.value), item.changed)
         return key
+
+
+def _put(brokers: set[int], broker: int, item: EtcdItem | None) -> int:
+    """Add a broker to a set that etcd has a key for each of, or take it out."""
+    if item is None:
+        brokers.discard(broker)
+    else:
+        brokers.add(broker)
+    return broker

@@ -195,6 +195,14 @@ class Keys:
         """Says that a broker is to hold nothing any more; it stays until it is taken back."""
         return f"{self.prefix}leaving/{broker}"
 
+    def levelled(self, broker: int) -> str:
+        """Says that replicas were levelled after a broker had joined, or that an operator has cancelled that."""
+        return f"{self.prefix}levelled/{broker}"
+
+    def kept(self, broker: int) -> str:
+        """Says that an operator wants a broker that is gone to keep its replicas; it stays until the broker is back."""
+        return f"{self.prefix}kept/{broker}"
+
     def user(self, name: str) -> str:
         """The rights of a user."""
         return f"{self.prefix}access/users/{name}"
