@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from headwater.cluster.control.moves import PlannedMove
+from headwater.cluster.replication.repeated_log import RepeatedLog
 from headwater.core.errors import HeadwaterError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headwater.cluster.node import ClusterNode
 
 _log = logging.getLogger(__name__)
+_repeated = RepeatedLog(_log)
 _INTERVAL: Final = 2.0
 _MOST_PASSED: Final = 3 * _INTERVAL
 """No more than this counts as observed between two looks: this process may have been stopped meanwhile."""
@@ -61,7 +63,9 @@ class AutomaticMoves:
             try:
                 await self.step()
             except HeadwaterError as error:
-                _log.warning("replicas do not move by themselves now, and it is tried again: %s", error)
+                _repeated.log(
+                    logging.WARNING, "broker %d cannot begin moves now, and tries again: %s", self._node.broker, error
+                )
 
     def look(self, now: float) -> None:
         """Note for how long brokers are gone, or there."""
