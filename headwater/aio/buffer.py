@@ -28,6 +28,7 @@ class _TellingAppender:
     def __init__(self, appender: Appender, tell: Callable[[], None]) -> None:
         self.identity = appender.identity
         self.prompt = appender.prompt
+        self.staging = appender.staging
         self._appender = appender
         self._tell = tell
 

@@ -142,14 +142,15 @@ class Producer:
         keys: Sequence[bytes | None] | pa.Array | None = None,
         partition: int | None = None,
         timestamps: int | Sequence[int] | pa.Array | None = None,
+        atomic: bool = False,
     ) -> list[Receipt]:
         """Write many records at once, as the synchronous producer does. They are written when it returns.
 
-        A call that is cancelled while it writes may have written some or all of them.
+        A call that is cancelled while it writes may have written some or all of them; with `atomic`, all or none.
         """
         buffer = self._buffer
         receipts = await self._turns.run(
-            lambda: buffer.send_batch(data, keys=keys, partition=partition, timestamps=timestamps)
+            lambda: buffer.send_batch(data, keys=keys, partition=partition, timestamps=timestamps, atomic=atomic)
         )
         return [Receipt(*receipt, self._outcomes) for receipt in receipts]
 

@@ -18,6 +18,7 @@ class ClusterSender:
     """Frames go to the partitions of one topic, each by a stream of its own, which follows the leader. Thread-safe."""
 
     prompt = False
+    staging = False
     identity: Identity | None = UNSIGNED  # frames are signed when they are sent
 
     def __init__(self, leaders: Leaders) -> None:

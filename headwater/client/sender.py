@@ -168,6 +168,7 @@ class Sender:
 
     identity: Identity | None = UNSIGNED  # frames are signed when they are sent
     prompt = False
+    staging = False
 
     def __init__(self, connection: Connection, acks: Acks | None = None) -> None:
         """`acks` is the connection's, unless it is given."""

@@ -150,6 +150,11 @@ class ProducerConfig(Options):
     """So is a batch of so many bytes. Small ones cost time and space for each frame; large ones take their size of
     memory, about twice, for each partition."""
 
+    atomic_bytes: Annotated[int, size(1, GIB)] = 32 * MIB
+    """`send_batch` writes the rows of one partition as one frame, all of them or none, up to so many bytes, and half of
+    the topic's `max_frame_bytes` at most. Larger batches become frames of `batch_bytes`. Small cuts batches that belong
+    together; large ones take their size of memory, about three times, and once more in each reader."""
+
     block_timeout: Annotated[float, seconds(0, HOUR)] = 30.0
     """The time that a call waits while the batch before its own is still being written. Then it raises BufferFull,
     at 0 at once; too long, and a slow disk makes your program stand still. `producer(create=True)` waits as long for
@@ -367,8 +372,8 @@ class BrokerConfig(Options):
     more than there are busy partitions, or clients that read, do nothing."""
 
     max_message_bytes: Annotated[int, size(64 * KIB, GIB)] = 64 * MIB
-    """Larger requests are refused. Smaller than the frames that producers make, and these cannot write; large ones are
-    held in memory whole, for each call."""
+    """Larger requests are refused. Smaller than the frames that producers make (`batch_bytes`, `atomic_bytes`), and
+    these cannot write; large ones are held in memory whole, for each call."""
 
     max_decoded_bytes: Annotated[int, size(64 * KIB, GIB)] = 256 * MIB
     """Frames that would be larger when decompressed are refused, before they are. Small refuses what compresses well;

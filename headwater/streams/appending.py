@@ -9,6 +9,7 @@ class PromptAppender:
     """An appender that never has a frame on its way. Its heirs have `identity`, `append` and `sync`."""
 
     prompt = True
+    staging = False
 
     def room(self, partition: int, timeout: float) -> bool:  # noqa: ARG002 - nothing is ever on its way
         """There is always room."""

@@ -37,6 +37,8 @@ class Appender(Protocol):
     """The identity of the producer, as its frames carry it."""
     prompt: bool
     """True if frames are where they belong when `append` returns; otherwise they are on their way there."""
+    staging: bool
+    """True if frames wait for the decision of a transaction, which publishes all of them or none."""
 
     def room(self, partition: int, timeout: float) -> bool:
         """Wait until there is room for one more frame, at most `timeout` seconds; whether there is."""

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from time import time_ns
 from typing import Any, Final, Self
@@ -98,6 +98,7 @@ class Producer:
             self._router = Router(info, schema)
             self._most = info.config.max_frame_bytes - _FRAME_OVERHEAD
             self._bytes = min(self.config.batch_bytes, self._most // 2)
+            self._most_whole = min(self.config.atomic_bytes, self._most // 2)
             self._max_value = info.config.max_value_bytes
             for number in range(len(self._batches), info.partitions):
                 self._batches.append(Batch(number))
@@ -194,16 +195,21 @@ class Producer:
         keys: Sequence[bytes | None] | pa.Array | None = None,
         partition: int | None = None,
         timestamps: int | Sequence[int] | pa.Array | None = None,
+        atomic: bool = False,
     ) -> list[Receipt]:
         """Write many records at once: a list of values, or Arrow, pandas or Polars data in a typed topic.
 
         Pending records go first. The records are written when it returns, or on their way to a broker: then `flush`
         and the receipts wait for them, and the next call raises what went wrong. There is one receipt for each frame
         that they fill, which tells the offset of the first record. With keys the rows are spread by them; otherwise
-        all of them go to one partition. Input that cannot be stored is refused before anything is written; when the
-        disk fails, the frames before that are in the log.
+        all of them go to one partition. Input that cannot be stored is refused before anything is written.
+
+        The rows of one partition are one frame, up to `atomic_bytes`: readers see all of them or none, also after a
+        crash. Larger batches are several frames, and a crash or a full disk can leave the first ones in the log
+        without the rest. With `atomic`, such a batch, and one for several partitions, is written by a transaction:
+        all of it or nothing. It is durable, and visible, when the call returns.
         """
-        if self._appender.prompt:
+        if self._appender.prompt or atomic:
             self.flush()
         elif type(data) is list and keys is None and (timestamps is None or type(timestamps) is int):
             receipt = self._take_values(data, partition, timestamps)
@@ -219,41 +225,68 @@ class Producer:
         route, sticky = self._router.partition, self._sticky
         if listed is None and number is None:
             number = route(None, partition, sticky)
-        routes = [route(key, partition, sticky) for key in listed] if listed is not None else []
-        receipts: list[Receipt] = []
-        start = 0
-        for batch in batches:
-            rows = slice(start, start + batch.num_rows)
-            part_times = times if times is None or isinstance(times, int) else times[rows]
-            if listed is None:
-                assert number is not None, "records without keys have one partition"
-                receipts += self._send_frames(batch, None, number, part_times)
-            else:
-                receipts += self._send_routed(batch, listed[rows], routes[rows], part_times)
-            start += batch.num_rows
+        routes = [route(key, partition, sticky) for key in listed] if listed is not None else number
+        assert routes is not None, "rows without keys have one partition"
+        portions = self._portions(batches, listed, routes, times)
+        if atomic and not self._appender.staging:
+            all_portions = list(portions)
+            if len(all_portions) > 1:
+                return self._write_together(all_portions)
+            portions = iter(all_portions)
+        take = self._write_piece if self._appender.prompt else self._gather
+        receipts = [take(piece, target) for target, piece in portions]
         if listed is None and number is not None:
             self._move_on(number)
         return receipts
 
-    def _send_routed(self, batch: pa.RecordBatch, keys: list[Any], routes: list[int], times: Any) -> list[Receipt]:
+    def _portions(
+        self, batches: list[pa.RecordBatch], keys: list[Any] | None, routes: list[int] | int, times: Any
+    ) -> Iterator[tuple[int, Piece]]:
+        """Yield the pieces of batches, each with its partition. `routes` has that of each key, or that of all rows."""
+        start = 0
+        for batch in batches:
+            rows = slice(start, start + batch.num_rows)
+            own_times = times if times is None or isinstance(times, int) else times[rows]
+            if isinstance(routes, int):
+                for piece in self._pieces(batch, None, own_times):
+                    yield routes, piece
+            else:
+                assert keys is not None, "rows without keys have one partition"
+                yield from self._routed_portions(batch, keys[rows], routes[rows], own_times)
+            start += batch.num_rows
+
+    def _routed_portions(
+        self, batch: pa.RecordBatch, keys: list[Any], routes: list[int], times: Any
+    ) -> Iterator[tuple[int, Piece]]:
         rows: dict[int, list[int]] = {}
         for row, number in enumerate(routes):
             rows.setdefault(number, []).append(row)
-        receipts: list[Receipt] = []
         for number, chosen in sorted(rows.items()):
             own = times if times is None or isinstance(times, int) else times.take(pa.array(chosen))
-            receipts += self._send_frames(batch.take(chosen), [keys[row] for row in chosen], number, own)
-        return receipts
+            for piece in self._pieces(batch.take(chosen), [keys[row] for row in chosen], own):
+                yield number, piece
 
-    def _send_frames(self, batch: pa.RecordBatch, keys: Any, partition: int, timestamps: Any) -> list[Receipt]:
-        """Frames of about the size of a batch, one after the other."""
-        take = self._write_piece if self._appender.prompt else self._gather
-        receipts: list[Receipt] = []
+    def _pieces(self, batch: pa.RecordBatch, keys: list[Any] | None, timestamps: Any) -> Iterator[Piece]:
+        """Yield the rows of one partition as one piece, or as several of about the size of a batch."""
+        whole = piece_of(batch, keys, timestamps)
+        if batch.num_rows and whole.size <= self._most_whole:
+            yield whole
+            return
         for start, count in pieces(batch, self._bytes):
             part = slice(start, start + count)
             times = timestamps if timestamps is None or isinstance(timestamps, int) else timestamps[part]
-            piece = piece_of(batch.slice(start, count), None if keys is None else keys[part], times)
-            receipts.append(take(piece, partition))
+            yield piece_of(batch.slice(start, count), None if keys is None else keys[part], times)
+
+    def _write_together(self, portions: list[tuple[int, Piece]]) -> list[Receipt]:
+        """Write pieces by a transaction: all of them or none."""
+        receipts: list[Receipt] = []
+        with self.topic._new_transaction() as transaction:
+            appender = transaction.appender
+            for number, piece in portions:
+                outcome = Outcome(number)
+                frame = piece.frame(self._schema, self._limits, appender.identity)
+                appender.append(self.topic, number, frame, outcome)
+                receipts.append(Receipt((outcome, 0)))
         return receipts
 
     def _write_piece(self, piece: Piece, partition: int) -> Receipt:

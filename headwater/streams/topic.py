@@ -19,6 +19,7 @@ from headwater.streams.start import Start, resolve
 if TYPE_CHECKING:
     from headwater.streams.ports import Appender
     from headwater.streams.store import Store
+    from headwater.streams.transaction import Transaction
 
 PARTITION = pa.int32()
 
@@ -106,6 +107,10 @@ class Topic:
     def _new_appender(self) -> Appender:
         """Return the appender of a new producer of this topic."""
         return self._store._new_appender()
+
+    def _new_transaction(self) -> Transaction:
+        """Return a new transaction of the topic's store."""
+        return self._store.transaction()
 
     def bounds(self) -> dict[int, Bounds]:
         """For each partition which offsets can be read now."""

@@ -62,6 +62,8 @@ StageFrame = Callable[[TopicInfo, int, Frame], StagedExtent]
 class StageAppender(PromptAppender):
     """The appender of a transaction's producers: frames go to its stage. Thread-safe."""
 
+    staging = True
+
     def __init__(self, stage: StageFrame, identity: Identity | None) -> None:
         self.identity = identity
         self._stage = stage

@@ -207,6 +207,20 @@ def test_batches_and_typed_records(kind: str, tmp_path: Path) -> None:
     run(main())
 
 
+def test_an_atomic_batch_is_in_all_partitions(kind: str, tmp_path: Path) -> None:
+    keys = [b"%d" % number for number in range(20)]
+
+    async def main() -> None:
+        async with open_kind(kind, tmp_path) as store:
+            topic = await store.create_topic("orders", partitions=2)
+            async with store.producer("orders") as out:
+                receipts = await out.send_batch(keys, keys=keys, atomic=True)
+                assert [await receipt for receipt in receipts] == [0, 0]
+            assert sorted((await topic.scan(columns=["value"]).read_all()).column(0).to_pylist()) == sorted(keys)
+
+    run(main())
+
+
 @pytest.mark.parametrize("way", ["producer", "store"])
 def test_closing_writes_what_is_pending(kind: str, tmp_path: Path, way: str) -> None:
     async def main() -> None:

@@ -196,6 +196,16 @@ def test_what_was_before_a_bad_line_is_kept(local_hw: Command, columns: list[str
     assert len(local_hw.lines("consume", "orders", "--columns", "n" if columns else "offset")) == 110_000
 
 
+def test_an_atomic_produce_writes_all_of_its_input_or_nothing(hw: Command) -> None:
+    hw("topic", "create", "orders", "--partitions", "2")
+    good = "".join(f'{{"n": {number}}}\n' for number in range(100))
+    options = ("-i", "json", "-k", "n", "--atomic")
+    hw.refused("produce", "orders", *options, stdin=good + "bad\n", text="nothing was written to orders")
+    assert hw.lines("consume", "orders") == []
+    assert hw.json("produce", "orders", *options, stdin=good)["records"] == 100
+    assert len(hw.lines("consume", "orders")) == 100
+
+
 def test_an_object_is_as_large_as_a_value_may_be(local_hw: Command) -> None:
     local_hw("topic", "create", "texts", "-c", "text:string")
     large = "x" * 5_000_000

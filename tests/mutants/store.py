@@ -6,6 +6,22 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="batch-in-pieces",
+        promise="the rows of one partition that send_batch is given become visible together",
+        file="headwater/streams/producer.py",
+        old="        if batch.num_rows and whole.size <= self._most_whole:\n",
+        new="        if batch.num_rows and whole.size <= self._bytes:\n",
+        killers=("tests/streams/test_atomic_batches.py -k directory",),
+    ),
+    Mutant(
+        name="atomic-batch-without-a-transaction",
+        promise="an atomic batch for several partitions is in all of them or in none",
+        file="headwater/streams/producer.py",
+        old="            if len(all_portions) > 1:\n",
+        new="            if len(all_portions) > 1 << 30:\n",
+        killers=("tests/streams/test_atomic_batches.py -k directory",),
+    ),
+    Mutant(
         name="dead-letter-after-acknowledgement",
         promise="a record that process gives up is in the dead-letter topic before it is acknowledged",
         file="headwater/streams/processing.py",

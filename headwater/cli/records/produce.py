@@ -31,6 +31,7 @@ _JOINING: Final = 30.0
     "  hw produce orders --key customer < orders.ndjson      a field of each JSON object is the key\n"
     "  hw produce trades trades.parquet --create             a typed topic, by the file's columns\n"
     "  hw produce users --key-separator : users.txt\n"
+    "  hw produce orders day.ndjson --atomic                 all of the file, or nothing\n"
     "  hw consume orders | hw produce orders2 --input records",
 )
 def produce(
@@ -73,6 +74,9 @@ def produce(
         int | None,
         typer.Option("--replication", min=1, metavar="N", help="With --create, in a cluster: how many replicas."),
     ] = None,
+    atomic: Annotated[
+        bool, typer.Option("--atomic", help="Write all of the input or nothing: readers see it when it is complete.")
+    ] = False,
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
@@ -95,12 +99,16 @@ def produce(
         )
         reading = Reading(where.schema, key, timestamp, _separator(key_separator), delete_empty)
         total = None if _STDIN in sources else sum(path.stat().st_size for path in sources)
-        with (
-            opened_store.producer(topic) as out,
-            progress(f"to {topic}", total, "bytes") as advance,
-        ):
-            sending = ChunkSender(out, headers, partition)
-            sending.send_all(_chunks(reading, sources, chosen, advance))
+        with progress(f"to {topic}", total, "bytes") as advance:
+            chunks = _chunks(reading, sources, chosen, advance)
+            if atomic:
+                with opened_store.transaction() as block:
+                    sending = ChunkSender(block.producer(topic), headers, partition)
+                    sending.send_together(chunks)
+            else:
+                with opened_store.producer(topic) as out:
+                    sending = ChunkSender(out, headers, partition)
+                    sending.send_all(chunks)
     seconds = time.monotonic() - began
     if wants_json(as_json):
         write_json({"topic": topic, "records": sending.count, "seconds": round(seconds, 3)})
@@ -130,6 +138,18 @@ class ChunkSender:
         except InvalidRecord as error:
             self._out.sync()
             raise InvalidRecord(f"{error}; the {self.count:,} records before are in {self._out.topic.name}") from error
+
+    def send_together(self, chunks: Iterator[Chunk]) -> None:
+        """Send everything as part of a transaction. An error on the way says that nothing is in the topic."""
+        try:
+            for chunk in chunks:
+                self._send(chunk)
+            self._out.flush()
+        except KeyboardInterrupt:
+            sys.stderr.write(f"hw: interrupted; nothing was written to {self._out.topic.name}\n")
+            raise
+        except InvalidRecord as error:
+            raise InvalidRecord(f"{error}; nothing was written to {self._out.topic.name}") from error
 
     def _send(self, chunk: Chunk) -> None:
         if chunk.headers is None and not self._headers:
