@@ -108,7 +108,7 @@ class PartitionLogs(Protocol):
         """
 
     async def sync(self, partitions: Sequence[NamedPartition]) -> None:
-        """Make everything durable that was appended to these partitions. Waits for the disk."""
+        """Make everything durable that was appended to these partitions. Waits for the disk. Raises NotLeader."""
 
 
 class NamedTopic(NamedTuple):
@@ -350,11 +350,12 @@ class GroupService(Protocol):
         """Forget a group that was not used since; return whether it was."""
 
     async def poll(
-        self, member: NamedMember, max_records: int, wait: float, check: Callable[[str], None]
+        self, member: NamedMember, max_records: int, wait: float, check: Callable[[str], None], *, again: bool
     ) -> PolledRecords:
         """Read the next records for a member, and wait for them up to `wait` seconds.
 
-        `check` is called with the topics of the member before they are read: rights may have changed.
+        `check` is called with the topics of the member before they are read: rights may have changed. With `again`,
+        the member has not received the last answer, and goes on from the positions that are committed.
         """
 
     def polled(self, group: str, member_id: str, owner: str, known: int) -> int:

@@ -19,6 +19,7 @@ from headwater.broker.backend import Backend
 from headwater.broker.clustered.backend import ClusteredBackend
 from headwater.broker.core import Core
 from headwater.broker.metrics import broker_metrics
+from headwater.broker.rpc.carrying import CallCarrier, ClusterCarrier, NoCarrier
 from headwater.broker.rpc.health import Health
 from headwater.broker.rpc.peers import ClusterPeerMethods, NoPeerMethods, PeerMethods
 from headwater.broker.rpc.service import service
@@ -159,10 +160,10 @@ class Broker:
             stack.callback(runtime.close)
             stack.enter_context(sessions_in(self._store, self.config.session_timeout))
             server = self._bound()
-            backend, peers_of = await self._backend(runtime, secrets)
+            backend, peers_of, carrier = await self._backend(runtime, secrets)
             core = self._core = Core(runtime, backend, self.config, self._access, str(self._store))
             stack.callback(core.close)
-            checks = await self._listen_with(server, service(core, peers_of(core)))
+            checks = await self._listen_with(server, service(core, peers_of(core), carrier))
             stack.push_async_callback(server.stop, None)  # also when what follows fails
             stack.push_async_callback(backend.stop)
             await backend.start(self._reached_at())
@@ -176,11 +177,16 @@ class Broker:
             await self._leave(core, server, checks)
         _log.debug("the broker has stopped")
 
-    async def _backend(self, runtime: Runtime, secrets: Secrets) -> tuple[Backend, Callable[[Core], PeerMethods]]:
-        """The backend, and the methods by which other brokers call this one. Nothing else knows which it is."""
+    async def _backend(
+        self, runtime: Runtime, secrets: Secrets
+    ) -> tuple[Backend, Callable[[Core], PeerMethods], CallCarrier]:
+        """The backend, the methods by which other brokers call this one, and the way to them.
+
+        Nothing else knows which backend it is.
+        """
         if self._etcd is None:
             alone = StandaloneBackend(runtime, self._store, self.config, self._access, secrets, self._reached_at())
-            return alone, lambda _: NoPeerMethods()
+            return alone, lambda _: NoPeerMethods(), NoCarrier()
         if not isinstance(self._store, DirectoryStore):
             raise StoreError("a broker of a cluster must serve a directory")
 
@@ -195,7 +201,7 @@ class Broker:
             raise
         node = ClusterNode(self._store, runtime, etcd, identity, config, tell, self._peer_credentials)
         clustered = ClusteredBackend(runtime, node, self.config, self._access)
-        return clustered, lambda core: ClusterPeerMethods(core, clustered)
+        return clustered, lambda core: ClusterPeerMethods(core, clustered), ClusterCarrier(clustered)
 
     def _reached_at(self) -> Address:
         """The address at which clients and other brokers reach it."""

@@ -155,6 +155,10 @@ class GroupRules:
 
     # Polling.
 
+    def forget_polled(self, member: NamedMember) -> None:
+        """A member has not received what it was given last: its next poll goes on from the committed positions."""
+        self.known(member.group).session(member.member_id, member.owner).reading.clear()
+
     def assigned(self, member: NamedMember) -> tuple[int, list[TopicPartition]]:
         """The generation, and the partitions that a member owns in it. It is done with the records of its last poll."""
         group = self.known(member.group)

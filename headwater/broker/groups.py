@@ -144,10 +144,12 @@ class Groups:
         return expired
 
     async def poll(
-        self, member: NamedMember, max_records: int, wait: float, check: Callable[[str], None]
+        self, member: NamedMember, max_records: int, wait: float, check: Callable[[str], None], *, again: bool
     ) -> PolledRecords:
         """See GroupService."""
         deadline = time.monotonic() + wait
+        if again:
+            await self._home.look(member.group, lambda: self.rules.forget_polled(member))
         while True:
             generation, partitions = await self._home.change(member.group, lambda: self.rules.assigned(member))
             for partition in partitions:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Collection, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -20,6 +20,7 @@ from headwater.broker.backend import NamedPartition, PartitionLogs
 from headwater.broker.limits.budget import Hold
 from headwater.broker.runtime import Runtime
 from headwater.core.errors import FrameDamaged, HeadwaterError, LeaderNotReady, OffsetOutOfRange
+from headwater.core.record import Record
 from headwater.log import Bounds, Extent, Partition, StoredFrame, Stretch
 from headwater.streams.topic import TopicPartition
 
@@ -61,6 +62,16 @@ class PartitionRead:
     """The places of frames in files, instead of the frames."""
     passed_on: list[memoryview] = field(default_factory=list)
     """Frames that were passed on as they were written, without being read."""
+    records: Sequence[Record] | None = None
+    """Plain records instead of frames, if another broker has read them."""
+
+    def plain_records(self) -> Iterator[Record]:
+        """The records that were asked for. Raises what is wrong with a frame."""
+        if self.records is not None:
+            yield from self.records
+            return
+        for frame in self.frames:
+            yield from frame.records(self.start, self.end)
 
     def pieces(self) -> list[memoryview]:
         """The bytes of all frames, in as few pieces as they lie in."""
@@ -87,7 +98,7 @@ class PartitionRead:
         return self.next_offset is not None and self.next_offset < self.bounds.end
 
     @property
-    def _news(self) -> bool:
+    def has_news(self) -> bool:
         """True if there is a reason to answer: records, an error, or nothing up to another offset.
 
         That the leader is not ready is told when the reader waits no longer, or if there are news of other partitions.
@@ -260,8 +271,8 @@ class WaitingReader:
             budget = max(left // (len(with_records) - number), 1)
             left -= self._read(read, log, budget, direct=request.direct)
         reads = [read for read, _ in opened]
-        has_news = generation != request.generation or any(read._news for read in reads)
-        return _answer(request, reads, generation, has_news=has_news, more=any(read._more for read in reads))
+        has_news = generation != request.generation or any(read.has_news for read in reads)
+        return answer_of(request, reads, generation, has_news=has_news, more=any(read._more for read in reads))
 
     def _opened(
         self, position: ReadPosition, in_doubt: Collection[TopicPartition]
@@ -364,7 +375,7 @@ def _passed_on(request: ReadRequest[_Content], brought: list[Arrival]) -> ReadAn
         offsets[key] = stretch.end
     reads = [_of_stretches(key, stretches, direct=request.direct) for key, stretches in fitting.items()]
     after: list[int | None] = [offsets[position.partition[:2]] for position in request.positions]
-    return _answer(request, reads, request.generation, has_news=bool(reads), next_offsets=after)
+    return answer_of(request, reads, request.generation, has_news=bool(reads), next_offsets=after)
 
 
 def _of_stretches(key: Key, stretches: list[Stretch], *, direct: bool) -> PartitionRead:
@@ -378,7 +389,7 @@ def _of_stretches(key: Key, stretches: list[Stretch], *, direct: bool) -> Partit
     return read
 
 
-def _answer(
+def answer_of(
     request: ReadRequest[_Content],
     reads: list[PartitionRead],
     generation: int,
@@ -387,6 +398,7 @@ def _answer(
     next_offsets: list[int | None] | None = None,
     more: bool = False,
 ) -> ReadAnswer[_Content]:
+    """The answer to a request that consists of these results."""
     content = request.encode(reads, generation)
     located = sum(extent.length for read in reads for extent in read.extents)
     if next_offsets is None:

@@ -26,7 +26,7 @@ from headwater.core.options import MIB
 from headwater.log.delayed_calls import DelayedCalls
 from headwater.wire.faults import AGAIN, error_of
 from headwater.wire.packing import unpack_fetched
-from headwater.wire.service import Stub
+from headwater.wire.service import FOLLOWS_LEADERS, Stub
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Connection:
         self.addresses = list(addresses)
         self._addresses = [str(address) for address in addresses]
         self.credentials = credentials
-        self.metadata = credentials.metadata
+        self.metadata = (FOLLOWS_LEADERS, *credentials.metadata)
         self._mutex = threading.Lock()
         self._turn = 0
         self._channel: Channel | None = None

@@ -36,6 +36,9 @@ OPTIONS: Final = (
 PASSWORD_KEY: Final = "headwater-cluster"
 """By which brokers know each other: what stands there only those know who can read the cluster's secret."""
 
+USER_KEY: Final = "headwater-user-bin"
+"""The name of the user whose call a broker carries to another one. It counts only beside the password."""
+
 
 def password_of(secret: bytes) -> str:
     """The password that a broker gives to another one of its cluster."""
@@ -88,10 +91,14 @@ class Link:
             raise self._unavailable(error.details() or error.code().name) from None
         return response
 
-    async def call(self, method: str, request: Any, timeout: float) -> Any:
-        """Call a method of the other broker; raises what that one raises, or BrokerUnavailable."""
+    async def call(self, method: str, request: Any, timeout: float, user: str | None = None) -> Any:
+        """Call a method of the other broker; raises what that one raises, or BrokerUnavailable.
+
+        With `user`, the other broker takes it for a call of this user.
+        """
+        metadata = self._metadata if user is None else (*self._metadata, (USER_KEY, user.encode()))
         try:
-            return await getattr(self._stub, method)(request, timeout=timeout, metadata=self._metadata)
+            return await getattr(self._stub, method)(request, timeout=timeout, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             told = error_of(error)
             unavailable = self._unavailable(error.details() or error.code().name, unknown=True)

@@ -192,19 +192,24 @@ class ClusterNode:
 
     # Calls to other brokers.
 
-    async def call_leader(self, partition: TopicPartition, method: str, request: Any, timeout: float) -> Any:
-        """Call the other broker that leads a partition; raises NotLeader if there is none."""
+    async def call_leader(
+        self, partition: TopicPartition, method: str, request: Any, timeout: float, user: str | None = None
+    ) -> Any:
+        """Call the other broker that leads a partition; raises NotLeader if there is none.
+
+        With `user`, the other broker takes it for a call of this user.
+        """
         member = self.leadership.leader_elsewhere(partition)
         if member is None:
             raise self.leadership.not_leader(partition)
-        return await self.call_broker(member.id, method, request, timeout)
+        return await self.call_broker(member.id, method, request, timeout, user)
 
-    async def call_broker(self, broker: int, method: str, request: Any, timeout: float) -> Any:
+    async def call_broker(self, broker: int, method: str, request: Any, timeout: float, user: str | None = None) -> Any:
         """Call another broker; raises what that one raises, or BrokerUnavailable."""
         member = self.membership.view.members.get(broker)
         if member is None:
             raise BrokerUnavailable(f"broker {broker}", method, 0, "it is not alive")
-        return await self._state.links.to(member).call(method, request, timeout)
+        return await self._state.links.to(member).call(method, request, timeout, user)
 
     async def _ask(self, member: BrokerMember, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, LogEnd]:
         """For the controller: the ends of a broker's logs, or of those that are here."""

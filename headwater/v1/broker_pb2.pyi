@@ -437,6 +437,36 @@ class Extent(_message.Message):
     stamp: int
     def __init__(self, file: _Optional[str] = ..., log: _Optional[bytes] = ..., position: _Optional[int] = ..., length: _Optional[int] = ..., stamp: _Optional[int] = ...) -> None: ...
 
+class ConsumeRequest(_message.Message):
+    __slots__ = ("partition", "offset", "timestamp_ns", "max_records", "max_bytes", "max_wait_ms")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_NS_FIELD_NUMBER: _ClassVar[int]
+    MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    partition: TopicPartition
+    offset: int
+    timestamp_ns: int
+    max_records: int
+    max_bytes: int
+    max_wait_ms: int
+    def __init__(self, partition: _Optional[_Union[TopicPartition, _Mapping]] = ..., offset: _Optional[int] = ..., timestamp_ns: _Optional[int] = ..., max_records: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
+
+class ConsumeResponse(_message.Message):
+    __slots__ = ("records", "next_offset", "log_start", "log_end", "lag")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_START_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedCompositeFieldContainer[Record]
+    next_offset: int
+    log_start: int
+    log_end: int
+    lag: int
+    def __init__(self, records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., next_offset: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., lag: _Optional[int] = ...) -> None: ...
+
 class ListOffsetsRequest(_message.Message):
     __slots__ = ("partitions", "timestamp_ns")
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -710,16 +740,18 @@ class ExpireGroupResponse(_message.Message):
     def __init__(self, expired: _Optional[bool] = ...) -> None: ...
 
 class PollRequest(_message.Message):
-    __slots__ = ("group", "member_id", "max_records", "max_wait_ms")
+    __slots__ = ("group", "member_id", "max_records", "max_wait_ms", "again")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_RECORDS_FIELD_NUMBER: _ClassVar[int]
     MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     group: str
     member_id: str
     max_records: int
     max_wait_ms: int
-    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., max_records: _Optional[int] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
+    again: bool
+    def __init__(self, group: _Optional[str] = ..., member_id: _Optional[str] = ..., max_records: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class PollResponse(_message.Message):
     __slots__ = ("partitions", "generation")

@@ -31,6 +31,7 @@ _CODES: Final[tuple[tuple[type[HeadwaterError], grpc.StatusCode], ...]] = (
     (errors.CommitRefused, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.PartitionBusy, grpc.StatusCode.ABORTED),
     (errors.NotLeader, grpc.StatusCode.ABORTED),
+    (errors.BrokerUnavailable, grpc.StatusCode.UNAVAILABLE),
     (errors.WriteFailed, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.BufferFull, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.PartitionClosed, grpc.StatusCode.UNAVAILABLE),

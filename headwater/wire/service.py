@@ -18,6 +18,9 @@ from headwater.wire.packing import pack_framed, pack_response, unpack_produce, u
 
 SERVICE: Final = broker_pb2.DESCRIPTOR.services_by_name["Broker"]
 
+FOLLOWS_LEADERS: Final = ("headwater-follows-leaders", "1")
+"""The metadata of clients that find leaders by themselves: brokers tell them who leads, and carry no call for them."""
+
 Serialize = Callable[[Any], bytes]
 Deserialize = Callable[[bytes], Any]
 

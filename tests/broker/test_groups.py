@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -222,7 +223,7 @@ def test_the_steward_leaves_members_alone(broker: Served) -> None:
     assert [member.id for member in describe(broker).members] == [member_id]
 
 
-def poll(broker: Served, member_id: str, **fields: int) -> pb.PollResponse:
+def poll(broker: Served, member_id: str, **fields: Any) -> pb.PollResponse:
     answer: pb.PollResponse = broker.stub.Poll(pb.PollRequest(group="g", member_id=member_id, **fields), timeout=300)
     return answer
 
@@ -269,6 +270,31 @@ def test_what_was_polled_and_not_committed_comes_again_after_a_restart(tmp_path:
     with served(tmp_path) as broker:
         again = poll(broker, member_id).partitions[0].records
         assert [record.value for record in again] == [b"b", b"c"]
+
+
+def test_a_member_that_lost_an_answer_gets_what_is_not_committed_again(broker: Served) -> None:
+    broker.create("t")
+    broker.send("t", b"a", b"b", b"c")
+    member_id = join(broker, "t").member_id
+    assert poll(broker, member_id, max_records=2).partitions[0].next_offset == 2
+    again = poll(broker, member_id, again=True).partitions[0].records
+    assert [record.value for record in again] == [b"a", b"b", b"c"]
+    commit(broker, member_id, 1)
+    again = poll(broker, member_id, again=True).partitions[0].records
+    assert [record.value for record in again] == [b"b", b"c"]
+    assert not poll(broker, member_id).partitions
+    _, error = refusal(broker.stub.Poll, pb.PollRequest(group="g", member_id="0" * 32, again=True))
+    assert isinstance(error, StaleMember)
+
+
+def test_a_member_unsubscribes(broker: Served) -> None:
+    broker.create("t")
+    member_id = join(broker, "t").member_id
+    for _ in range(2):
+        broker.stub.Unsubscribe(pb.LeaveGroupRequest(group="g", member_id=member_id))
+        assert not describe(broker).members
+    _, error = refusal(broker.stub.Poll, pb.PollRequest(group="g", member_id=member_id))
+    assert isinstance(error, StaleMember)
 
 
 def test_a_join_that_is_repeated_is_one_member(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from headwater.broker import arrivals
 from headwater.broker.reader import ReadRequest, WaitingReader
 from headwater.core.config import BrokerConfig
-from headwater.core.errors import OffsetOutOfRange, StaleMember
+from headwater.core.errors import InvalidConfiguration, OffsetOutOfRange, StaleMember, UnknownTopic
 from headwater.embedded.memory_store import MemoryStore
 from headwater.log.files.segment import seed_of
 from headwater.log.format.verify import verify_stamp
@@ -89,6 +89,44 @@ def test_by_time(broker: Served) -> None:
     assert asked.partitions[0].offset_at == 2
     late = broker.stub.ListOffsets(pb.ListOffsetsRequest(partitions=partitions, timestamp_ns=10**12))
     assert not late.partitions[0].HasField("offset_at")
+
+
+def test_the_records_of_one_partition_are_consumed(broker: Served) -> None:
+    broker.create("t")
+    for second in range(5):
+        record = pb.Record(value=b"%d" % second, timestamp_ns=second * 10**9 + 1)
+        broker.stub.Produce(pb.ProduceRequest(topic="t", records=[record]))
+
+    def consume(**fields: Any) -> pb.ConsumeResponse:
+        answer: pb.ConsumeResponse = broker.stub.Consume(
+            pb.ConsumeRequest(partition=pb.TopicPartition(topic="t"), **fields), timeout=300
+        )
+        return answer
+
+    first = consume(max_records=2)
+    assert [record.value for record in first.records] == [b"0", b"1"]
+    assert (first.next_offset, first.log_start, first.log_end, first.lag) == (2, 0, 5, 3)
+    rest = consume(offset=first.next_offset)
+    assert [(record.offset, record.value) for record in rest.records] == [(2, b"2"), (3, b"3"), (4, b"4")]
+    assert (rest.next_offset, rest.lag) == (5, 0)
+    assert [record.value for record in consume(timestamp_ns=4 * 10**9).records] == [b"4"]
+    assert consume(offset=5).next_offset == 5
+    waiting = broker.stub.Consume.future(
+        pb.ConsumeRequest(partition=pb.TopicPartition(topic="t"), offset=5, max_wait_ms=600_000)
+    )
+    broker.send("t", b"late")
+    assert [record.value for record in waiting.result(timeout=300).records] == [b"late"]
+    broker.stub.WorkOnPartition(
+        pb.WorkOnPartitionRequest(
+            partition=pb.TopicPartition(topic="t"), work=pb.PARTITION_WORK_DELETE_BEFORE, offset=3
+        )
+    )
+    for request, kind in (
+        (pb.ConsumeRequest(partition=pb.TopicPartition(topic="t")), OffsetOutOfRange),
+        (pb.ConsumeRequest(partition=pb.TopicPartition(topic="nowhere")), UnknownTopic),
+        (pb.ConsumeRequest(partition=pb.TopicPartition(topic="t", partition=7)), InvalidConfiguration),
+    ):
+        assert isinstance(refusal(broker.stub.Consume, request)[1], kind)
 
 
 def test_one_budget_serves_all_partitions(broker: Served) -> None:

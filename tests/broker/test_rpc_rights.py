@@ -275,6 +275,7 @@ RECORDS: Final = (
     Row("Fetch", grouped_fetch, (READ, READ_GROUP)),
     Row("Subscribe", grouped_fetch, (READ, READ_GROUP)),
     Row("FetchStream", grouped_fetch, (READ, READ_GROUP)),
+    Row("Consume", lambda scene: pb.ConsumeRequest(partition=partition(scene)), (READ,)),
     Row("ListOffsets", lambda scene: pb.ListOffsetsRequest(partitions=[partition(scene)]), (READ,)),
 )
 GROUPS_TABLE: Final = (
@@ -285,6 +286,7 @@ GROUPS_TABLE: Final = (
     Row("Heartbeat", lambda scene: pb.HeartbeatRequest(group=scene.group, member_id=scene.member()), (READ_GROUP,)),
     Row("Heartbeat", lambda scene: pb.HeartbeatRequest(group=scene.group), (READ_GROUP,)),
     Row("LeaveGroup", lambda scene: pb.LeaveGroupRequest(group=scene.group, member_id=scene.member()), (READ_GROUP,)),
+    Row("Unsubscribe", lambda scene: pb.LeaveGroupRequest(group=scene.group, member_id=scene.member()), (READ_GROUP,)),
     Row("Commit", commit, (READ_GROUP, READ)),
     Row("CommitAll", lambda scene: pb.CommitAllRequest(commits=[commit(scene)]), (READ_GROUP, READ)),
     Row(

@@ -51,7 +51,7 @@ class NextDoor(Link):
     def __init__(self, log: DurableLog | None) -> None:
         self._log = log
 
-    async def call(self, method: str, request: Any, timeout: float) -> Any:
+    async def call(self, method: str, request: Any, timeout: float, user: str | None = None) -> Any:  # noqa: ARG002
         assert method == "ReadReplica"
         if self._log is None:
             raise BrokerUnavailable("broker 2", method, timeout, "it is away")

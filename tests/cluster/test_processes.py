@@ -13,6 +13,8 @@ import grpc
 import pytest
 
 import headwater as hw
+from headwater.cluster.internal import number_of
+from headwater.core.names import GROUPS
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.service import Stub
 from tests.cluster.cluster import ANSWERED, ClusterProcesses
@@ -21,7 +23,7 @@ from tests.faults.violation import Violation
 from tests.support.broker import fetch, frame_of, refusal
 from tests.support.certificates import Authority, needs_openssl
 from tests.support.etcd_server import EtcdServer, needs_etcd
-from tests.support.patience import wait_until
+from tests.support.patience import Patience, wait_until
 from tests.support.processes import hw as command
 
 pytestmark = needs_etcd
@@ -258,6 +260,35 @@ def test_plain_records_go_to_their_leaders_by_way_of_any_broker(cluster: Cluster
                 partition = store.partition(info, position.partition)
                 (stored,) = partition.records(position.offset, position.offset + 1)
                 assert (stored.key, stored.value) == (record.key, record.value)
+
+
+def test_a_plain_member_reads_on_at_one_broker_while_its_coordinator_dies(cluster: ClusterProcesses) -> None:
+    with hw.open(cluster.address) as store:
+        store.create_topic("numbers", partitions=3)
+        with store.producer("numbers") as out:
+            for number in range(30):
+                out.send(b"%d" % number, partition=number % 3)
+        store.group("plain").describe()  # now there are partitions for groups
+    with cluster.brokers[0].connected() as stub:
+        (groups,) = stub.GetMetadata(pb.GetMetadataRequest(topics=[GROUPS]), timeout=ANSWERED).topics
+    coordinator = cluster.partition(GROUPS, number_of("plain", len(groups.partitions))).leader
+    received: list[int] = []
+    with cluster.brokers[(coordinator + 1) % 3].connected() as stub:
+        joined = stub.JoinGroup(pb.JoinGroupRequest(group="plain", topics=["numbers"]), timeout=ANSWERED)
+        member = {"group": "plain", "member_id": joined.member_id}
+        patience = Patience(ANSWERED)
+        while len(received) < 30:
+            assert not patience.exhausted(), received
+            polled = stub.Poll(pb.PollRequest(**member, max_records=4, max_wait_ms=1000), timeout=ANSWERED)
+            for partition in polled.partitions:
+                received += [int(record.value) for record in partition.records]
+                done = pb.Advance(topic="numbers", partition=partition.partition, offset=partition.next_offset)
+                refused = stub.Commit(pb.CommitRequest(**member, positions=[done]), timeout=ANSWERED).refused
+                assert not refused
+            if len(received) >= 8 and coordinator in cluster.brokers:
+                cluster.kill(coordinator)
+        stub.Unsubscribe(pb.LeaveGroupRequest(**member), timeout=ANSWERED)
+    assert sorted(received) == list(range(30)), "each once, for everything was committed before the next poll"
 
 
 def test_a_topic_made_at_one_broker_is_there_at_all_and_so_is_its_end(cluster: ClusterProcesses) -> None:

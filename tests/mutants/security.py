@@ -218,6 +218,22 @@ def _unchecked(name: str, module: str, old: str, rpc: str) -> Mutant:
 MUTANTS: tuple[Mutant, ...] = (
     *(_unchecked(*check) for check in _CHECKS),
     Mutant(
+        name="carried-as-a-broker",
+        promise="a call that is carried to another broker has the rights of its user there",
+        file="headwater/broker/rpc/call.py",
+        old="            if not isinstance(user, bytes):\n",
+        new="            if True:\n",
+        killers=("tests/cluster/test_plain.py -k name_of_its_user",),
+    ),
+    Mutant(
+        name="user-of-a-stranger",
+        promise="only another broker can call in the name of a user",
+        file="headwater/broker/rpc/call.py",
+        old="if isinstance(password, str) and core.backend.is_peer(password):",
+        new="if any(key == USER_KEY for key, _ in metadata) or core.backend.is_peer(str(password)):",
+        killers=("tests/cluster/test_plain.py -k name_of_its_user",),
+    ),
+    Mutant(
         name="positions-unfiltered",
         promise="a group shows no positions in topics that the caller does not see",
         file="headwater/broker/rpc/groups.py",

@@ -12,6 +12,7 @@ from headwater.broker.clustered.logs import ReplicatedLogs
 from headwater.broker.clustered.operations import ClusterOperations
 from headwater.broker.clustered.peers import Peers
 from headwater.broker.clustered.polling import ClusterPolling
+from headwater.broker.clustered.reading import LeadersReader
 from headwater.broker.clustered.transactions import ClusterTransactions
 from headwater.broker.groups import Groups
 from headwater.broker.reader import NoGroups, WaitingReader
@@ -43,7 +44,8 @@ class ClusteredBackend:
         peers = Peers(node)
         self.logs = ReplicatedLogs(runtime, node, peers)
         self.catalog = ClusterCatalog(runtime, node, config.replication)
-        polling = ClusterPolling(node, peers, WaitingReader(runtime, self.logs, NoGroups()))
+        self.leaders_reader = LeadersReader(runtime, node, peers, WaitingReader(runtime, self.logs, NoGroups()))
+        polling = ClusterPolling(self.leaders_reader)
         self.group_home = CoordinatedGroups(runtime, node, peers, polling, config.session_timeout)
         self.groups = Groups(runtime, self.group_home, config, access)
         self.transactions = ClusterTransactions(

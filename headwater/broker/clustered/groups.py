@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 from headwater.broker.arrivals import GROUP
 from headwater.broker.backend import NamedMember, NamedPartition, PolledPartition
 from headwater.broker.clustered.coordinator import Coordination, Coordinator, LoggedSessions
-from headwater.broker.clustered.peers import GroupReader, GroupReaders, Peers, Start
-from headwater.broker.clustered.polling import ClusterPolling
+from headwater.broker.clustered.peers import GroupReader, GroupReaders, Peers
+from headwater.broker.clustered.polling import ClusterPolling, Start
 from headwater.broker.runtime import Runtime
 from headwater.broker.sessions import Session
 from headwater.cluster.control.metadata import NOBODY
@@ -160,15 +160,18 @@ class CoordinatedGroups:
         starts = {tp: start for tp in partitions if (start := self._start(group, session, tp)) is not None}
         polled: list[PolledPartition] = []
         for partition, fetched in (await self._polling.fetch(starts, max_records, wait)).items():
-            uuid = starts[partition][0]
-            records, others = fetched.records[:max_records], fetched.records[max_records:]
-            offset = others[0].offset if others else fetched.next_offset
+            uuid, asked = starts[partition]
+            fetched_records = fetched.records or ()
+            records, others = fetched_records[:max_records], fetched_records[max_records:]
+            offset = asked if fetched.next_offset is None else fetched.next_offset
+            if others:
+                offset = others[0].offset
             max_records -= len(records)
             # The one that was read longest ago comes first.
             session.reading.pop(partition, None)
             session.reading[partition] = (uuid, offset)
             if records:
-                lag = max(fetched.log_end - offset, 0)
+                lag = max(fetched.bounds.end - offset, 0)
                 polled.append(PolledPartition(NamedPartition(*partition, uuid), records, offset, lag))
         return polled
 

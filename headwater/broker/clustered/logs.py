@@ -118,4 +118,6 @@ class ReplicatedLogs:
 
     async def sync(self, partitions: Sequence[NamedPartition]) -> None:
         """See PartitionLogs."""
+        for partition in partitions:
+            self._leadership.check_leads(partition.tp)
         await self._runtime.write(sync_partitions, self._store, list(partitions))

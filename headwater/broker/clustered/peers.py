@@ -5,10 +5,13 @@ This is the only part of the backend that knows messages: brokers call each othe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from headwater.broker.backend import NamedPartition
+from headwater.broker.reader import PartitionOffsets, PartitionRead, ReadPosition
 from headwater.broker.rpc.messages import (
+    pack_partition,
     pack_record,
     pack_stages,
     unpack_range,
@@ -20,9 +23,8 @@ from headwater.cluster.node import ClusterNode
 from headwater.cluster.replication.carrier import Portion
 from headwater.cluster.transactions.transaction_log import PartitionWrites, StageRange
 from headwater.core.config import Acks
-from headwater.core.errors import HeadwaterError
 from headwater.core.record import Record
-from headwater.log import Appended
+from headwater.log import Appended, Bounds
 from headwater.streams.topic import TopicPartition, TopicStatistics
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
@@ -34,20 +36,6 @@ _APPLYING: Final = 30.0
 _MARGIN: Final = 5.0
 """Seconds that an answer may take beyond the time that the other broker was asked to wait."""
 _ACKS: Final = {"all": pb.ACKS_ALL, "leader": pb.ACKS_LEADER, "none": pb.ACKS_NONE}
-
-Start = tuple[bytes, int]
-"""A topic's uuid, and the offset to read from."""
-
-
-class FetchedRecords(NamedTuple):
-    """Records of a partition, as its leader has them."""
-
-    partition: TopicPartition
-    records: Sequence[Record]
-    log_start: int
-    log_end: int
-    next_offset: int
-    error: HeadwaterError | None = None
 
 
 class GroupReader(NamedTuple):
@@ -100,24 +88,34 @@ class Peers:
         return Appended(places[0].offset, places[-1].offset + 1)
 
     async def fetch_records(
-        self, broker: int, starts: Mapping[TopicPartition, Start], max_bytes: int, wait: float
-    ) -> list[FetchedRecords]:
-        """The records behind these offsets, or those that come within `wait` seconds."""
+        self, broker: int, positions: Sequence[ReadPosition], max_bytes: int, wait: float
+    ) -> list[PartitionRead]:
+        """The records at these positions, or those that come within `wait` seconds."""
         request = pb.FetchRequest(as_records=True, max_bytes=max_bytes, max_wait_ms=round(wait * 1000))
-        for (topic, number), (uuid, offset) in starts.items():
-            named = pb.TopicPartition(topic=topic, partition=number, topic_uuid=uuid)
-            request.positions.append(pb.FetchPosition(partition=named, offset=offset))
+        for position in positions:
+            packed = request.positions.add(partition=pack_partition(position.partition), end=position.end)
+            if position.timestamp_ns is None:
+                packed.offset = position.offset
+            else:
+                packed.timestamp_ns = position.timestamp_ns
         answer: pb.FetchResponse = await self._node.call_broker(broker, "Fetch", request, wait + _MARGIN)
+        return [_read(*both) for both in zip(answer.partitions, positions, strict=True)]  # they are in the same order
+
+    async def offsets(
+        self, broker: int, partitions: Iterable[NamedPartition], timestamp_ns: int | None
+    ) -> list[PartitionOffsets]:
+        """The offsets of partitions as a broker has them, and where a time begins in them."""
+        request = pb.ListOffsetsRequest(partitions=map(pack_partition, partitions), timestamp_ns=timestamp_ns)
+        answer: pb.ListOffsetsResponse = await self._node.call_broker(broker, "ListOffsets", request, _ASKING)
         return [
-            FetchedRecords(
-                TopicPartition(fetched.topic, fetched.partition),
-                list(map(unpack_record, fetched.records)),
-                fetched.log_start,
-                fetched.log_end,
-                fetched.next_offset,
-                unpack_error(fetched.error) if fetched.HasField("error") else None,
+            PartitionOffsets(
+                TopicPartition(offsets.topic, offsets.partition),
+                Bounds(offsets.log_start, offsets.log_end, offsets.durable_end),
+                (offsets.markers_until, offsets.markers_state),
+                offsets.offset_at if offsets.HasField("offset_at") else None,
+                unpack_error(offsets.error) if offsets.HasField("error") else None,
             )
-            for fetched in answer.partitions
+            for offsets in answer.partitions
         ]
 
     async def statistics(self, broker: int) -> list[TopicStatistics]:
@@ -166,3 +164,17 @@ class Peers:
         answer: pb.ListUndoneResponse = await self._node.call_broker(broker, "ListUndone", request, _ASKING)
         coordinated = [TopicPartition(tp.topic, tp.partition) for tp in answer.coordinated]
         return UndoneWrites(coordinated, list(map(unpack_range, answer.undone)))
+
+
+def _read(fetched: pb.FetchedPartition, asked: ReadPosition) -> PartitionRead:
+    """The answer of a leader for one partition."""
+    bounds = Bounds(fetched.log_start, fetched.log_end, fetched.durable_end)
+    read = PartitionRead(asked.partition.tp, bounds, asked.offset)
+    if fetched.HasField("error"):
+        read.error = unpack_error(fetched.error)
+        return read
+    read.records = list(map(unpack_record, fetched.records))
+    read.next_offset = fetched.next_offset
+    if asked.timestamp_ns is not None:
+        read.start = read.records[0].offset if read.records else fetched.next_offset
+    return read

@@ -20,11 +20,12 @@ from headwater.broker.backend import Refused
 from headwater.broker.core import CallerConnection, CallerCredentials, Core
 from headwater.broker.limits.budget import Hold
 from headwater.broker.security.access import OTHER_BROKER, Caller, Kind, Right, TooManyAttempts
-from headwater.cluster.link import PASSWORD_KEY
+from headwater.cluster.link import PASSWORD_KEY, USER_KEY
 from headwater.core.errors import HeadwaterError, OpenFailed, PermissionDenied
 from headwater.core.names import HISTORY
 from headwater.serving.sources import source_of_peer
 from headwater.wire.faults import ERROR_KEY, code_of, pack_error
+from headwater.wire.service import FOLLOWS_LEADERS
 
 _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -48,7 +49,9 @@ class Call:
         self._credentials = credentials
         self.caller = caller
         self.by_broker = caller is OTHER_BROKER
-        """True if another broker of the cluster makes it."""
+        """True if another broker of the cluster makes it for itself."""
+        self.carried = False
+        """True if another broker has carried the call of a user here."""
 
     @classmethod
     async def identified(cls, core: Core, context: Context, connection: CallerConnection) -> Self:
@@ -57,12 +60,17 @@ class Call:
         credentials = CallerCredentials(metadata, context.peer(), tuple(context.peer_identities() or ()))
         password = next((value for key, value in metadata if key == PASSWORD_KEY), None)
         if isinstance(password, str) and core.backend.is_peer(password):
-            return cls(core, context, connection, credentials, OTHER_BROKER)
+            user = next((value for key, value in metadata if key == USER_KEY), None)
+            if not isinstance(user, bytes):
+                return cls(core, context, connection, credentials, OTHER_BROKER)
+            call = cls(core, context, connection, credentials, Caller(user.decode(), credentials.peer))
+            call.carried = True
+            return call
         return cls(core, context, connection, credentials, await core.identify(credentials, connection.source))
 
     def identify_again(self) -> None:
         """Raise Unauthenticated if the caller's token is no longer good: for streams, which may outlive it."""
-        if self.by_broker:
+        if self.by_broker or self.carried:
             return
         self.caller = self._core.access.caller(*self._credentials)
 
@@ -79,6 +87,11 @@ class Call:
                 raise PermissionDenied(self.caller.name, right, kind, name)
             right = right if name == HISTORY else "admin"
         self._core.access.check(self.caller, right, kind, name)
+
+    @property
+    def may_be_carried(self) -> bool:
+        """True if it goes on to the broker that can answer it; else its caller is told which one that is."""
+        return not (self.by_broker or self.carried or FOLLOWS_LEADERS in self._credentials.metadata)
 
     @property
     def sees_everything(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 from headwater.broker.backend import NamedMember, NamedPartition, NewMember, NewPosition
 from headwater.broker.core import Core
 from headwater.broker.rpc.call import Call
+from headwater.broker.rpc.carrying import Carrying
 from headwater.broker.rpc.messages import pack_partitions, pack_record
 from headwater.core.errors import HeadwaterError, InvalidConfiguration
 from headwater.streams.pattern import TopicFilter
@@ -26,8 +27,9 @@ _POLLED_RECORDS: Final = 500
 class GroupMethods:
     """The methods about groups."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, carrying: Carrying) -> None:
         self._groups = core.backend.groups
+        self._carried_commit = carrying.method("Commit", self.commit)
 
     async def list_groups(self, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:  # noqa: ARG002
         names = await self._groups.names()
@@ -153,7 +155,7 @@ class GroupMethods:
 
     async def _outcome(self, request: pb.CommitRequest, call: Call) -> pb.CommitOutcome:
         try:
-            return pb.CommitOutcome(response=await self.commit(request, call))
+            return pb.CommitOutcome(response=await self._carried_commit(request, call))
         except HeadwaterError as error:
             return pb.CommitOutcome(error=pack_error(error))
 
@@ -178,7 +180,7 @@ class GroupMethods:
 
         max_records = min(request.max_records or _POLLED_RECORDS, _POLLED_RECORDS * 20)
         wait = call.patience(request.max_wait_ms)
-        polled = await self._groups.poll(_member(request, call), max_records, wait, check)
+        polled = await self._groups.poll(_member(request, call), max_records, wait, check, again=request.again)
         return pb.PollResponse(
             generation=polled.generation,
             partitions=[

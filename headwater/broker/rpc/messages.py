@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, fields
 from typing import Final
 
@@ -12,7 +12,7 @@ from headwater.cluster.replication.carrier import Portion
 from headwater.cluster.transactions.transaction_log import PartitionWrites, StageRange
 from headwater.core.config import Acks
 from headwater.core.record import NO_HEADERS, Record
-from headwater.log import PartitionStatistics, StoredFrame
+from headwater.log import PartitionStatistics
 from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 
@@ -24,6 +24,12 @@ _ACKS: Final[dict[int, Acks]] = {pb.ACKS_LEADER: "leader", pb.ACKS_NONE: "none"}
 def named_partition(message: pb.TopicPartition) -> NamedPartition:
     """A partition as a caller names it."""
     return NamedPartition(message.topic, message.partition, message.topic_uuid)
+
+
+def pack_partition(partition: NamedPartition) -> pb.TopicPartition:
+    """The reverse."""
+    topic, number, uuid = partition
+    return pb.TopicPartition(topic=topic, partition=number, topic_uuid=uuid)
 
 
 def pack_partitions(partitions: Iterable[TopicPartition]) -> list[pb.TopicPartition]:
@@ -56,12 +62,6 @@ def pack_record(record: Record) -> pb.Record:
     for name, content in headers.items():
         message.headers[name] = content
     return message
-
-
-def pack_records(frames: Iterable[StoredFrame], start: int, end: int) -> Iterator[pb.Record]:
-    """The records of frames with `start` <= offset < `end`, as messages."""
-    for frame in frames:
-        yield from map(pack_record, frame.records(start, end))
 
 
 def pack_statistics(statistics: PartitionStatistics) -> pb.PartitionStatistics:

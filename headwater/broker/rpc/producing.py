@@ -16,6 +16,7 @@ from headwater.broker.core import Core, Meters
 from headwater.broker.limits.admission import Admission
 from headwater.broker.limits.budget import Hold
 from headwater.broker.rpc.call import Call, check_readable
+from headwater.broker.rpc.carrying import Carrying
 from headwater.broker.rpc.lending import LentMemory
 from headwater.broker.rpc.messages import named_partition, unpack_acks, unpack_record
 from headwater.core.errors import HeadwaterError, InvalidRecord, StoreError, TooFewBrokers, UnknownTopic
@@ -87,8 +88,9 @@ class _Accepted:
 class ProducingMethods:
     """The methods that write."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, carrying: Carrying) -> None:
         self._core = core
+        self._carried_sync = carrying.method("Sync", self._sync)
         self._logs = core.backend.logs
         self._admission = Admission(core.backend, core.config.max_decoded_bytes)
 
@@ -230,6 +232,14 @@ class ProducingMethods:
         return lambda: [memory.read(region)]
 
     async def sync(self, request: pb.SyncRequest, call: Call) -> pb.SyncResponse:
+        if not call.may_be_carried:
+            return await self._sync(request, call)
+        # Each may have another leader.
+        parts = [pb.SyncRequest(partitions=[named]) for named in request.partitions]
+        await asyncio.gather(*(self._carried_sync(part, call) for part in parts))
+        return pb.SyncResponse()
+
+    async def _sync(self, request: pb.SyncRequest, call: Call) -> pb.SyncResponse:
         for named in request.partitions:
             call.check("write", "topic", named.topic)
         await self._logs.sync(list(map(named_partition, request.partitions)))

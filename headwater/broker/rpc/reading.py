@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence, Sized
+from functools import partial
+from typing import Final, TypeVar
 
 import grpc
 
@@ -15,7 +16,8 @@ from headwater.broker.core import Core
 from headwater.broker.limits.budget import Hold
 from headwater.broker.reader import PartitionRead, ReadAnswer, ReadPosition, ReadRequest, WaitingReader
 from headwater.broker.rpc.call import Call, check_readable
-from headwater.broker.rpc.messages import named_partition, pack_records
+from headwater.broker.rpc.carrying import SpreadReader
+from headwater.broker.rpc.messages import named_partition, pack_record
 from headwater.core.errors import HeadwaterError, InvalidConfiguration
 from headwater.core.machine import machine
 from headwater.core.options import MIB
@@ -24,32 +26,43 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import pack_error
 from headwater.wire.packing import FetchedFrames, pack_fetched
 
+_Content = TypeVar("_Content", bound=Sized)
 _DEFAULT_BYTES: Final = MIB
+_DEFAULT_RECORDS: Final = 500
+_MOST_RECORDS: Final = 10_000
+"""The numbers of records that Consume returns, if nothing else is said and at most."""
 
 
 class ReadingMethods:
     """The methods that read."""
 
-    def __init__(self, core: Core, reader: WaitingReader) -> None:
+    def __init__(self, core: Core, here: WaitingReader, everywhere: SpreadReader) -> None:
+        """`here` reads what this broker has, `everywhere` plain records at the brokers that lead them."""
         self._core = core
-        self._reader = reader
+        self._here = here
+        self._everywhere = everywhere
+
+    def _reader(self, call: Call, *, as_records: bool) -> SpreadReader:
+        return self._everywhere if as_records and call.may_be_carried else self._here
 
     async def fetch(self, request: pb.FetchRequest, call: Call) -> bytes:
         read = _read_request(request, self._core.config.max_response_bytes, call.caller.name)
         _check(read, call)
         deadline = time.monotonic() + call.patience(request.max_wait_ms)
-        with self._reader.expecting(read) as waiter:
-            answer, hold = await self._fetched(read, call, waiter, deadline)
+        reader = self._reader(call, as_records=request.as_records)
+        with reader.expecting(read) as waiter:
+            answer, hold = await self._fetched(reader, read, call, waiter, deadline)
             call.when_done(hold.give_back)
             return answer.content
 
     async def subscribe(self, request: pb.FetchRequest, call: Call) -> AsyncGenerator[bytes]:
         read = _read_request(request, self._core.config.max_response_bytes, call.caller.name)
         _check(read, call)
-        with self._reader.expecting(read) as waiter:
+        reader = self._reader(call, as_records=request.as_records)
+        with reader.expecting(read) as waiter:
             while not self._core.runtime.draining.is_set():
                 deadline = time.monotonic() + self._core.config.max_wait
-                answer, hold = await self._fetched(read, call, waiter, deadline)
+                answer, hold = await self._fetched(reader, read, call, waiter, deadline)
                 try:
                     call.identify_again()
                     _check(read, call)  # rights may have changed since it began
@@ -75,7 +88,8 @@ class ReadingMethods:
         read = _read_request(request, self._core.config.max_response_bytes, call.caller.name)
         _check(read, call)
         wait_ms = request.max_wait_ms or round(self._core.config.max_wait * 1000)
-        with self._reader.expecting(read) as waiter:
+        reader = self._reader(call, as_records=request.as_records)
+        with reader.expecting(read) as waiter:
             allowance = _Allowance(request.max_bytes or _DEFAULT_BYTES, waiter)
             listening = asyncio.create_task(allowance.listen(call))
             try:
@@ -88,7 +102,7 @@ class ReadingMethods:
                         await allowance.wait()
                         continue
                     deadline = time.monotonic() + call.patience(wait_ms)
-                    answer, hold = await self._fetched(read, call, waiter, deadline)
+                    answer, hold = await self._fetched(reader, read, call, waiter, deadline)
                     try:
                         call.identify_again()
                         _check(read, call)  # rights may have changed since it began
@@ -103,11 +117,29 @@ class ReadingMethods:
                 listening.cancel()
 
     async def _fetched(
-        self, read: ReadRequest[bytes], call: Call, waiter: ArrivalWaiter, deadline: float
-    ) -> tuple[ReadAnswer[bytes], Hold]:
-        answer, hold = await self._reader.read(read, waiter, deadline, call)
+        self, reader: SpreadReader, read: ReadRequest[_Content], call: Call, waiter: ArrivalWaiter, deadline: float
+    ) -> tuple[ReadAnswer[_Content], Hold]:
+        answer, hold = await reader.read(read, waiter, deadline, call)
         self._core.meters.fetched_bytes += answer.size
         return answer, hold
+
+    async def consume(self, request: pb.ConsumeRequest, call: Call) -> pb.ConsumeResponse:
+        call.check("read", "topic", request.partition.topic)
+        by_time = request.WhichOneof("start") == "timestamp_ns"
+        position = ReadPosition(
+            named_partition(request.partition), request.offset, request.timestamp_ns if by_time else None
+        )
+        max_records = min(request.max_records or _DEFAULT_RECORDS, _MOST_RECORDS)
+        max_bytes = min(request.max_bytes or _DEFAULT_BYTES, self._core.config.max_response_bytes)
+        read = ReadRequest([position], max_bytes, partial(_Consumed, max_records))
+        deadline = time.monotonic() + call.patience(request.max_wait_ms)
+        reader = self._reader(call, as_records=True)
+        with reader.expecting(read) as waiter:
+            answer, hold = await self._fetched(reader, read, call, waiter, deadline)
+        call.when_done(hold.give_back)
+        if answer.content.error is not None:
+            raise answer.content.error
+        return answer.content.message
 
     async def list_offsets(self, request: pb.ListOffsetsRequest, call: Call) -> pb.ListOffsetsResponse:
         for named in request.partitions:
@@ -115,7 +147,7 @@ class ReadingMethods:
         partitions = [named_partition(named) for named in request.partitions]
         timestamp = request.timestamp_ns if request.HasField("timestamp_ns") else None
         answer = pb.ListOffsetsResponse()
-        for offsets in await self._reader.offsets(partitions, timestamp, call):
+        for offsets in await self._reader(call, as_records=True).offsets(partitions, timestamp, call):
             (topic, number), (start, end, durable_end) = offsets.partition, offsets.bounds
             packed = answer.partitions.add(
                 topic=topic,
@@ -201,7 +233,7 @@ def _pack_as_records(reads: Sequence[PartitionRead], generation: int) -> bytes:
         partition = _packed(read)
         if read.error is None:
             try:
-                partition.records.extend(pack_records(read.frames, read.start, read.end))
+                partition.records.extend(map(pack_record, read.plain_records()))
             except HeadwaterError as error:
                 partition.error.CopyFrom(pack_error(error))
         packed.append(FetchedFrames(partition, ()))
@@ -222,6 +254,30 @@ def _packed(read: PartitionRead) -> pb.FetchedPartition:
         extents=_packed_extents(read.extents) if read.extents else None,
         error=None if read.error is None else pack_error(read.error),
     )
+
+
+class _Consumed:
+    """The answer to Consume, or the error of its partition."""
+
+    def __init__(self, max_records: int, reads: Sequence[PartitionRead], generation: int) -> None:  # noqa: ARG002
+        """In a thread."""
+        (read,) = reads
+        self.error = read.error
+        self.message = pb.ConsumeResponse(
+            next_offset=read.next_offset or 0, log_start=read.bounds.start, log_end=read.bounds.end
+        )
+        try:
+            for record in () if read.error is not None else read.plain_records():
+                if len(self.message.records) == max_records:
+                    self.message.next_offset = record.offset
+                    break
+                self.message.records.append(pack_record(record))
+        except HeadwaterError as error:
+            self.error = error
+        self.message.lag = max(read.bounds.end - self.message.next_offset, 0)
+
+    def __len__(self) -> int:
+        return self.message.ByteSize()
 
 
 def _packed_extents(extents: Iterable[Extent]) -> list[pb.Extent]:

@@ -15,6 +15,7 @@ from headwater.broker.core import Core
 from headwater.broker.reader import WaitingReader
 from headwater.broker.rpc.administration import AdministrationMethods
 from headwater.broker.rpc.call import Call, Calls
+from headwater.broker.rpc.carrying import CallCarrier, Carrying
 from headwater.broker.rpc.groups import GroupMethods
 from headwater.broker.rpc.operations import OperationMethods
 from headwater.broker.rpc.peers import PeerMethods
@@ -79,16 +80,28 @@ def both_streams(
     return Rpc(name, True, True, method)
 
 
-def rpcs(core: Core, peers: PeerMethods) -> tuple[Rpc, ...]:
+def rpcs(core: Core, peers: PeerMethods, carrier: CallCarrier) -> tuple[Rpc, ...]:
     """All RPCs of the service, in the order of its description."""
     backend = core.backend
+    carrying = Carrying(core, carrier)
     topics = TopicMethods(core)
-    producing = ProducingMethods(core)
-    reading = ReadingMethods(core, WaitingReader(core.runtime, backend.logs, backend.groups))
-    groups = GroupMethods(core)
+    producing = ProducingMethods(core, carrying)
+    here = WaitingReader(core.runtime, backend.logs, backend.groups)
+    reading = ReadingMethods(core, here, carrier.reader(here))
+    groups = GroupMethods(core, carrying)
     transactions = TransactionMethods(core)
     operations = OperationMethods(core)
     administration = AdministrationMethods(core)
+
+    def carried(
+        name: str,
+        request: type[_Request],
+        answer: type[_Answer],
+        method: Callable[[_Request, Call], Awaitable[_Answer]],
+    ) -> Rpc:
+        """An RPC that another broker may have to answer."""
+        return unary(name, request, answer, carrying.method(name, method))
+
     return (
         unary("GetMetadata", pb.GetMetadataRequest, pb.Metadata, topics.get_metadata),
         unary("CreateTopic", pb.CreateTopicRequest, pb.Topic, topics.create_topic),
@@ -105,18 +118,20 @@ def rpcs(core: Core, peers: PeerMethods) -> tuple[Rpc, ...]:
         unary("Fetch", pb.FetchRequest, bytes, reading.fetch),
         server_stream("Subscribe", pb.FetchRequest, bytes, reading.subscribe),
         both_streams("FetchStream", pb.FetchRequest, bytes, reading.fetch_stream),
+        unary("Consume", pb.ConsumeRequest, pb.ConsumeResponse, reading.consume),
         unary("ListOffsets", pb.ListOffsetsRequest, pb.ListOffsetsResponse, reading.list_offsets),
-        unary("ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse, groups.list_groups),
-        unary("DescribeGroup", pb.DescribeGroupRequest, pb.Group, groups.describe_group),
-        unary("JoinGroup", pb.JoinGroupRequest, pb.JoinGroupResponse, groups.join_group),
-        unary("SettleGroup", pb.SettleGroupRequest, pb.SettleGroupResponse, groups.settle_group),
-        unary("Heartbeat", pb.HeartbeatRequest, pb.HeartbeatResponse, groups.heartbeat),
-        unary("LeaveGroup", pb.LeaveGroupRequest, pb.LeaveGroupResponse, groups.leave_group),
-        unary("Commit", pb.CommitRequest, pb.CommitResponse, groups.commit),
+        carried("ListGroups", pb.ListGroupsRequest, pb.ListGroupsResponse, groups.list_groups),
+        carried("DescribeGroup", pb.DescribeGroupRequest, pb.Group, groups.describe_group),
+        carried("JoinGroup", pb.JoinGroupRequest, pb.JoinGroupResponse, groups.join_group),
+        carried("SettleGroup", pb.SettleGroupRequest, pb.SettleGroupResponse, groups.settle_group),
+        carried("Heartbeat", pb.HeartbeatRequest, pb.HeartbeatResponse, groups.heartbeat),
+        carried("LeaveGroup", pb.LeaveGroupRequest, pb.LeaveGroupResponse, groups.leave_group),
+        carried("Unsubscribe", pb.LeaveGroupRequest, pb.LeaveGroupResponse, groups.leave_group),
+        carried("Commit", pb.CommitRequest, pb.CommitResponse, groups.commit),
         unary("CommitAll", pb.CommitAllRequest, pb.CommitAllResponse, groups.commit_all),
-        unary("ResetGroup", pb.ResetGroupRequest, pb.ResetGroupResponse, groups.reset_group),
-        unary("ExpireGroup", pb.ExpireGroupRequest, pb.ExpireGroupResponse, groups.expire_group),
-        unary("Poll", pb.PollRequest, pb.PollResponse, groups.poll),
+        carried("ResetGroup", pb.ResetGroupRequest, pb.ResetGroupResponse, groups.reset_group),
+        carried("ExpireGroup", pb.ExpireGroupRequest, pb.ExpireGroupResponse, groups.expire_group),
+        carried("Poll", pb.PollRequest, pb.PollResponse, groups.poll),
         client_stream("Stage", Framed[pb.StageRequest], pb.Staged, transactions.stage),
         unary("DropStages", pb.DropStagesRequest, pb.DropStagesResponse, transactions.drop_stages),
         unary(
@@ -148,9 +163,9 @@ def rpcs(core: Core, peers: PeerMethods) -> tuple[Rpc, ...]:
     )
 
 
-def service(core: Core, peers: PeerMethods) -> grpc.GenericRpcHandler:
+def service(core: Core, peers: PeerMethods, carrier: CallCarrier) -> grpc.GenericRpcHandler:
     """gRPC's handler for the service."""
-    table = rpcs(core, peers)
+    table = rpcs(core, peers, carrier)
     declared = [(method.name, method.request_streams, method.response_streams) for method in METHODS]
     assert [rpc[:3] for rpc in table] == declared, "the table has the RPCs of the description, in their order"
     calls = Calls(core)
