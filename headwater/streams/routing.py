@@ -36,9 +36,10 @@ class Router:
 
     def partition(self, key: Any, partition: int | None, sticky: int) -> int:
         """Return the partition of a record: the given one, its key's, or else `sticky`; raises InvalidRecord."""
-        limit = self._limits.max_key_bytes
-        if key is not None and (type(key) is not bytes or len(key) > limit):
-            raise InvalidRecord(f"a key is bytes, at most {limit} of them (max_key_bytes), not {key!r:.60}")
+        if key is not None and (type(key) is not bytes or len(key) > self._limits.max_key_bytes):
+            if type(key) is bytes:
+                check_sizes(self._limits, key=len(key))
+            raise InvalidRecord(f"a key is bytes, not {key!r:.60}")
         if key is None and self._limits.compact:
             raise InvalidRecord(f"topic {self._name!r} is compacted: every record needs a key")
         if partition is None:

@@ -157,7 +157,7 @@ def test_records_of_one_batch_keep_their_own_times(open_store: OpenStore, times:
         ({"value": None}, "delete marker .* needs a key"),
         ({"value": b"x" * 101}, "101 bytes is over the limit of 100"),
         ({"value": b"", "key": "text"}, "a key is bytes"),
-        ({"value": b"", "key": b"k" * 11}, "at most 10 .*max_key_bytes"),
+        ({"value": b"", "key": b"k" * 11}, "a key of 11 bytes is over the limit of 10 .*max_key_bytes"),
         ({"value": b"", "headers": {"a": "text"}}, "mapping of str to bytes"),
         ({"value": b"", "headers": [("a", b"")]}, "mapping of str to bytes"),
         ({"value": b"", "headers": {3: b""}}, "mapping of str to bytes"),
