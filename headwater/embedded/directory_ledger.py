@@ -21,7 +21,7 @@ from headwater.embedded.stage import SEED, FileStage, Stage
 from headwater.log import Frame, StoredFrame
 from headwater.log.elapsed import IsOld
 from headwater.log.entropy import random_bytes
-from headwater.log.files.disk import TEMPORARY, Disk, read_plain
+from headwater.log.files.disk import TEMPORARY, Disk, open_plain, read_plain
 from headwater.log.files.mapping import map_file
 from headwater.log.files.open_files import open_file
 from headwater.log.files.refusals import opening, writing
@@ -276,7 +276,7 @@ class DirectoryLedger(Ledger):
 
 def _mapped(path: Path) -> pa.Buffer:
     """A file's content. Raises Damaged for an empty one; what else cannot be read now may be sound."""
-    with opening(path), open(path, "rb") as file:
+    with opening(path), open(open_plain(path), "rb") as file:
         length = os.fstat(file.fileno()).st_size
         if not length:
             raise Damaged("an empty file", file=path)

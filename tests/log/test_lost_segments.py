@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -51,8 +52,14 @@ def foreign(path: Path) -> None:
         file.write(header._replace(log=b"another log 1234").pack())
 
 
+def pipe(path: Path) -> None:
+    """Put a pipe in its place, which blocks those who open it as a file."""
+    path.unlink()
+    os.mkfifo(path)
+
+
 Harm = Callable[[Path], None]
-HARM: Final[list[Harm]] = [deleted, emptied, garbled, cut, foreign]
+HARM: Final[list[Harm]] = [deleted, emptied, garbled, cut, foreign, pipe]
 
 
 def fill(path: Path, *, compact: bool) -> dict[int, bytes]:
@@ -285,3 +292,13 @@ def test_the_list_is_shown_with_what_became_of_the_files(compacted: Command) -> 
         int(lost.stem): "missing"
     }
     assert "missing" in compacted("inspect", path / LIST_FILE)
+
+
+def test_a_pipe_in_the_place_of_the_growing_segment_blocks_nobody(tmp_path: Path) -> None:
+    fill(tmp_path / "log", compact=False)
+    pipe(max((tmp_path / "log").glob("*.log")))
+    with DirectoryPartition(tmp_path / "log") as partition:
+        end = partition.bounds().end
+        with pytest.raises(FrameDamaged):
+            list(partition.records())
+        assert partition.append(encode([b"after"])).base_offset == end

@@ -6,6 +6,7 @@ length, is where a segment ends. Frames beyond it, left by a failed sync, are no
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -19,7 +20,7 @@ from crc32c import crc32c
 
 from headwater.core.errors import Damaged, FrameDamaged
 from headwater.log.entropy import random_bytes
-from headwater.log.files.disk import Disk
+from headwater.log.files.disk import Disk, read_plain
 from headwater.log.format.frame import (
     AFTER_GAP,
     EXPLICIT_OFFSETS,
@@ -120,11 +121,14 @@ class Segment:
     @classmethod
     def read(cls, path: Path) -> Segment:
         """The segment in this file; raises Damaged when it is none, or has another's name."""
-        with path.open("rb") as file:
-            try:
-                header = SegmentHeader.unpack(file.read(SEGMENT_HEADER_BYTES))
-            except Damaged as error:
-                raise error.at(file=path, position=0) from None
+        try:
+            header = SegmentHeader.unpack(read_plain(path, SEGMENT_HEADER_BYTES))
+        except Damaged as error:
+            raise error.at(file=path, position=0) from None
+        except OSError as error:
+            if error.errno == errno.EINVAL:  # a pipe, say, of that name
+                raise Damaged("not a plain file", file=path) from None
+            raise
         if path.name != f"{header.base:020d}.log":
             raise Damaged(f"the file holds the segment {header.base}, not the one of its name", file=path)
         return cls(path, header)

@@ -19,7 +19,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from headwater.core.errors import Damaged, FrameDamaged, HeadwaterError, IndexDamaged, SchemaError
-from headwater.log.files.disk import TEMPORARY, Disk
+from headwater.log.files.disk import TEMPORARY, Disk, open_plain, read_plain
 from headwater.log.files.index import INDEX_HEADER_BYTES, NEVER, IndexEntry, IndexHeader, open_index
 from headwater.log.files.marks import START_FILE, TRUNCATE_FILE, read_mark
 from headwater.log.files.segment import (
@@ -51,7 +51,7 @@ OnProgress = Callable[[int, int], None]
 
 def read_state_copies(path: Path) -> tuple[State | None, State | None]:
     """Both copies in a state file, each None when it is damaged. The one with the higher sequence counts."""
-    return unpack_copies(path.read_bytes()[:STATE_BYTES])
+    return unpack_copies(read_plain(path, STATE_BYTES))
 
 
 def lost_segments(directory: Path) -> list[Damage]:
@@ -69,7 +69,7 @@ class ReadOnlyDisk(Disk):
 
     def open(self, path: Path) -> int:
         """An existing file, for reading."""
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return open_plain(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,7 +511,7 @@ def _size(path: Path) -> int:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_plain(path)
     try:
         yield fd
     finally:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headwater.core.errors import Damaged, FrameDamaged, HeadwaterError
 from headwater.core.record import Record
+from headwater.log.files.disk import open_plain
 from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, SegmentHeader, seed_of
 from headwater.log.files.state import State
 from headwater.log.format.frame import (
@@ -117,7 +118,7 @@ class SegmentView:
     def records(self, limit: int) -> Iterator[ShownRecord]:
         """The first records that can be read, each from a frame that was proved sane."""
         schemas = SchemaDirectory(self.path.parent / "schemas")
-        with self.path.open("rb") as file:
+        with open(open_plain(self.path), "rb") as file:
             for item in self.items:
                 if item.kind not in ("plain", "compressed") or item.header is None or item.header.attributes & CONTROL:
                     continue
@@ -153,7 +154,7 @@ class SegmentView:
 def read_segment(path: Path) -> SegmentView:
     """Walk over the whole file, passing over what is damaged."""
     state = _state_beside(path)
-    with path.open("rb") as opened:
+    with open(open_plain(path), "rb") as opened:
         fd = opened.fileno()
         length = os.fstat(fd).st_size
         header, problem = None, ""

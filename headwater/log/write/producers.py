@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from headwater.core.errors import Damaged, OutOfOrderSequence, ProducerFenced
 from headwater.log.elapsed import IsOld
-from headwater.log.files.disk import read_plain
+from headwater.log.files.disk import open_plain, read_plain
 from headwater.log.files.segment import SEGMENT_HEADER_BYTES, FrameFile, Segment, list_segments, seed_of
 from headwater.log.files.state import State
 from headwater.log.format.frame import FrameHeader, Identity, identity_of
@@ -190,7 +190,7 @@ def load_producers(directory: Path, partition: bytes, base: int) -> ProducerTabl
             break
         walked.append(segment)
     for segment in reversed(walked):
-        with segment.path.open("rb") as log:
+        with open(open_plain(segment.path), "rb") as log:
             size = os.fstat(log.fileno()).st_size
             file = FrameFile(log.fileno(), size, seed_of(partition), segment.path)
             for header in file.walk_identified(SEGMENT_HEADER_BYTES, segment.base):
