@@ -57,6 +57,8 @@ class DelayedCalls:
                 self._waiting -= 1
                 if not self._waiting:
                     self._begin_waiting()
+                elif self._due:
+                    self._changed.notify()  # the one that waits may not know of what is due next
             work()
             del work  # it may be the last to hold something, and the wait for the next may be long
             with self._changed:

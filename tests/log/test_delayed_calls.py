@@ -41,6 +41,28 @@ def test_one_that_takes_long_holds_up_nobody() -> None:
     release.set()
 
 
+def test_what_is_due_while_another_takes_long_wakes_a_thread_that_waits_for_nothing() -> None:
+    later, met, release = DelayedCalls("test"), threading.Barrier(3), threading.Event()
+
+    def meet() -> None:
+        met.wait(HANGS)
+
+    def take_long() -> None:
+        release.wait(HANGS)
+
+    for _ in range(2):
+        later.call(0, meet)
+    meet()
+    while later._waiting < 2:  # both wait, and nothing is due
+        time.sleep(SOON)
+    time.sleep(SOON)
+    done = threading.Event()
+    later.call(10 * SOON, take_long)
+    later.call(11 * SOON, done.set)
+    assert done.wait(HANGS)
+    release.set()
+
+
 def test_threads_go_when_there_is_no_use_for_them() -> None:
     later, begun = DelayedCalls("test-few"), threading.Barrier(9)
 
