@@ -29,9 +29,19 @@ _FAREWELL: Final = 5.0
 class RemoteGroup:
     """A group as its broker keeps it. Thread-safe."""
 
-    def __init__(self, connection: Connection, name: str, clustered: Callable[[], bool] = lambda: False) -> None:
-        """`clustered` says whether whoever keeps the group may be another one than who has the records."""
+    def __init__(
+        self,
+        connection: Connection,
+        name: str,
+        clustered: Callable[[], bool] = lambda: False,
+        hurry: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """`clustered` says whether whoever keeps the group may be another one than who has the records.
+
+        `hurry` is told the seconds between two heartbeats that the broker asks for.
+        """
         self.name = name
+        self._hurry = hurry
         self._connection = connection
         self._clustered = clustered
         self._mutex = threading.Lock()
@@ -161,8 +171,16 @@ class RemoteGroup:
     ) -> str:
         # Under an id of its own: whoever has to ask again is one member, not two.
         member = random_bytes(16).hex()
-        request = pb.JoinGroupRequest(group=self.name, topics=topics, client=client, member_id=member, static=static)
+        request = pb.JoinGroupRequest(
+            group=self.name,
+            topics=topics,
+            client=client,
+            member_id=member,
+            static=static,
+            session_timeout_ms=round((self._connection.config.session_timeout or 0) * 1000),
+        )
         response = self._connection.call("JoinGroup", request)
+        self._hurry(response.heartbeat_interval_ms / 1000)
         with self._mutex:
             if not self._members and not self._followers:
                 self._generation = 0  # the group may have been forgotten since, and begin anew

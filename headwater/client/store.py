@@ -74,7 +74,9 @@ class RemoteBackend:
             if group is None:
                 self._heartbeats.begin()
                 connection = self.leaders.coordinator(GROUPS, name)
-                group = self._groups[name] = RemoteGroup(connection, name, lambda: self.leaders.clustered)
+                group = self._groups[name] = RemoteGroup(
+                    connection, name, lambda: self.leaders.clustered, self._heartbeats.hurry
+                )
             return group
 
     def opened_groups(self) -> list[RemoteGroup]:

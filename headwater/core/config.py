@@ -402,14 +402,14 @@ class BrokerConfig(Options):
     """No fetch waits for longer than this, whatever it asks for. Long waits hide clients that are gone; short ones cost
     calls that return nothing."""
 
-    session_timeout: Annotated[float, seconds(0.1, HOUR)] = 30.0
+    session_timeout: Annotated[float, seconds(0.1, HOUR)] = 10.0
     """A member of a group that is silent for so long is taken out, unless it asked for another time. Shorter than a
     pause of its network or its program, and its records are handled twice; longer leaves the partitions of a dead
     member unread."""
 
-    heartbeat_interval: Annotated[float, seconds(0.01, HOUR)] = 10.0
-    """The interval at which members are asked for a heartbeat. A third of the session's timeout lets two heartbeats
-    be lost; shorter costs calls."""
+    heartbeat_interval: Annotated[float, seconds(0.01, HOUR)] = 3.0
+    """The interval at which members are asked for a heartbeat, at most a third of the session's timeout, so that two
+    heartbeats can be lost. Shorter costs calls."""
 
     drain_timeout: Annotated[float, seconds(0, HOUR)] = 30.0
     """The time that a broker that is told to stop waits for the calls that it has accepted. Shorter breaks calls
@@ -455,6 +455,11 @@ class ClientConfig(Options):
     """Read what a broker on this machine has from its files, and hand it large frames in its memory, where this program
     may: nothing of that is sent then, which takes a third less work. False has it all sent, as to another machine."""
 
-    heartbeat: Annotated[float, seconds(0.01, HOUR)] = 10.0
-    """The interval at which members of groups send heartbeats. Longer than the broker's session timeout, and they
-    are taken for dead; shorter costs calls."""
+    heartbeat: Annotated[float, seconds(0.01, HOUR)] = 3.0
+    """The interval at which members of groups send heartbeats, or the broker's `heartbeat_interval` if that is
+    shorter. Shorter costs calls."""
+
+    session_timeout: Annotated[float | None, seconds(0.1, HOUR)] = None
+    """The time for which members of groups may be silent before the broker takes them for dead. Shorter than a pause of
+    the network or of this program, and their records are handled twice; longer leaves the partitions of dead members
+    unread. None is the broker's `session_timeout`."""
