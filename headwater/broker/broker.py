@@ -286,7 +286,7 @@ def _options(config: BrokerConfig) -> list[tuple[str, Any]]:
         ("grpc.max_concurrent_streams", config.max_calls),
         ("grpc.keepalive_time_ms", 30_000),  # finds out who is gone without having said so
         ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 4_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
         ("grpc.max_connection_idle_ms", _IDLE_MS),

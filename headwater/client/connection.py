@@ -47,6 +47,12 @@ _OPTIONS: Final = (
     ("grpc.enable_retries", 0),  # they are made here, where it is known what may be repeated
     ("grpc.use_local_subchannel_pool", 1),  # a new channel is a new connection, not the one that has just failed
     ("grpc.enable_http_proxy", 0),
+    # A process that is stopped, and a machine that has vanished, close no connection: they answer no ping.
+    ("grpc.keepalive_time_ms", 5_000),  # brokers refuse clients that ask more often
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),
+    ("grpc.http2.max_pings_without_data", 0),  # for streams on which nothing comes for long
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # a stopped process accepts connections, and never greets
 )
 
 
@@ -225,6 +231,10 @@ class Connection:
 
     def moved(self, error: NotLeader) -> None:
         """The broker says that another one is to be asked."""
+
+    def leads_elsewhere(self, channel: Channel) -> bool:  # noqa: ARG002 - a single broker leads everything
+        """Return whether another broker than that of the channel is the one to ask by now. May ask for it."""
+        return False
 
     def check_open(self) -> None:
         """Raise when it cannot be used any more."""

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 import grpc
@@ -32,6 +33,8 @@ _TOLD_WITHIN: Final[dict[str, Callable[[Any], Iterable[Any]]]] = {
 """Methods whose answers tell for each partition what is wrong with it, and where."""
 _AGAIN: Final = 0.05
 """Not more often than this is asked who leads a topic. Seconds."""
+_DOUBTED: Final = 1.0
+"""The same while a leader does not answer."""
 
 
 class Leaders:
@@ -94,10 +97,21 @@ class Leaders:
             if isinstance(error.leader, str):
                 self._addresses[key] = error.leader
 
-    def _ask(self, topic: str) -> None:
+    def has_left(self, key: LeaderKey, channel: Channel) -> bool:
+        """Return whether another broker leads than that of the channel. Asks, unless that was done a moment ago.
+
+        A leader that is stopped closes no connection, and answers nothing. Others know that it leads no more.
+        """
+        if not self._clustered or not isinstance(key[1], int):
+            return False
+        with suppress(HeadwaterError):
+            self._ask(key[0], _DOUBTED)
+        return self._addresses.get(key, channel.address) != channel.address
+
+    def _ask(self, topic: str, pause: float = _AGAIN) -> None:
         now = time.monotonic()
         with self._mutex:
-            if now - self._asked.get(topic, 0.0) < _AGAIN:
+            if now - self._asked.get(topic, 0.0) < pause:
                 return
             self._asked[topic] = now
         channel = self.connection.channel()
@@ -171,6 +185,9 @@ class LeaderConnection(Connection):
 
     def moved(self, error: NotLeader) -> None:
         self._leaders.moved(self._key, error)
+
+    def leads_elsewhere(self, channel: Channel) -> bool:
+        return self._leaders.has_left(self._key, channel)
 
     def check_open(self) -> None:
         self._shared.check_open()

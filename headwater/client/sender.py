@@ -53,6 +53,8 @@ from headwater.wire.packing import Sending
 _log = logging.getLogger(__name__)
 _LOOK: Final = 0.5
 """The seconds between two looks at what is on its way."""
+_DOUBT: Final = 1.0
+"""After so many seconds without an answer it is asked whether another broker leads by now."""
 _REST: Final = 10.0
 """After so many seconds with nothing to send the stream is closed; the next frame opens another."""
 _BORROWED: Final = 16 * MIB
@@ -396,6 +398,7 @@ class Sender:
         """Give up what was not answered in time, and a stream that says nothing."""
         now = time.monotonic()
         stalled: _Stream | None = None
+        doubtful: _Stream | None = None
         with self._changed:
             overdue = [
                 sent for lane in self._lanes.values() for sent in (*lane.flying, *lane.waiting) if sent.deadline < now
@@ -403,11 +406,15 @@ class Sender:
             busy = any(self._lanes.values())
             if self._flying and now - self._heard > self._connection.config.attempt_timeout:
                 stalled = self._stream
+            elif self._flying and now - self._heard > _DOUBT:
+                doubtful = self._stream
             idle = not busy and now - self._used > _REST
             if idle and self._stream is not None:
                 self._stream.end()
                 self._stream = None
             self._watched = not idle
+        if doubtful is not None and self._connection.leads_elsewhere(doubtful.channel):
+            stalled = doubtful
         if stalled is not None:
             self._connection.lose(stalled.channel)
             stalled.call.cancel()

@@ -31,6 +31,7 @@ from headwater.wire.service import handler
 TOPIC = "numbers"
 UUID = bytes(16)
 PATIENCE = 300.0
+SLOW = hw.ClientConfig(timeout=PATIENCE, attempt_timeout=PATIENCE, direct=False)
 Frames = list[tuple[Identity, list[bytes]]]
 
 
@@ -46,6 +47,11 @@ class LeadingBroker:
         self.appended = 1 << 30
         """And so many are appended: those between may be in the next leader's log, or not."""
         self.rest_has_come = threading.Event()
+        self.leader = 0
+        """The broker that leads, as this one tells it."""
+        self.answers = threading.Event()
+        """Clear while it appends nothing and answers no producer, as if it were stopped."""
+        self.answers.set()
         self._number = number
         self._brokers = brokers
         self._server = grpc.server(ThreadPoolExecutor(4))
@@ -68,7 +74,9 @@ class LeadingBroker:
             pb.BrokerAddress(id=broker._number, host=broker.address.host, port=broker.address.port)
             for broker in self._brokers
         ]
-        led = pb.TopicMetadata(topic=pb.Topic(name=TOPIC), partitions=[pb.PartitionMetadata(partition=0, leader=0)])
+        led = pb.TopicMetadata(
+            topic=pb.Topic(name=TOPIC), partitions=[pb.PartitionMetadata(partition=0, leader=self.leader)]
+        )
         return pb.Metadata(cluster_id="c", brokers=addresses, topics=[led])
 
     def OpenProducer(self, _: pb.OpenProducerRequest, __: grpc.ServicerContext) -> pb.OpenProducerResponse:  # noqa: N802
@@ -78,6 +86,7 @@ class LeadingBroker:
         self, requests: Iterator[pb.ProduceRequest | Framed[pb.ProduceRequest]], _: grpc.ServicerContext
     ) -> Iterator[pb.ProduceResponse]:
         for request in requests:
+            self.answers.wait(PATIENCE)
             message, frames = request if isinstance(request, Framed) else (request, request.frames)
             answer = pb.ProduceResponse(id=message.id)
             try:
@@ -113,7 +122,7 @@ class Pair:
         self._stack = ExitStack()
         for broker in brokers:
             self._stack.callback(broker.stop)
-        connection = Connection([self.old.address], hw.ClientConfig(timeout=PATIENCE, direct=False), Credentials())
+        connection = Connection([self.old.address], SLOW, Credentials())
         self._stack.callback(connection.close)
         self.appender = Sender(Leaders(connection).of(TOPIC, 0))
 
@@ -156,6 +165,23 @@ def test_what_a_leader_refuses_goes_to_the_next_one_under_its_own_numbers(acknow
     assert [(identity.sequence, values) for identity, values in brokers.new.came] == [
         (expected.index(values[0]), values) for values in [*SENT[acknowledged:], [b"later"]]
     ], "all that was not acknowledged, as it was"
+
+
+def test_a_leader_that_falls_silent_is_left_when_others_know_the_next_one() -> None:
+    with Pair() as brokers:
+        assert brokers.send(b"before").wait(PATIENCE)
+        brokers.old.answers.clear()
+        outcome = brokers.send(b"after")
+        assert not outcome.wait(2.0), "nobody else leads: it is only slow"
+        assert len(brokers.old.came) == 1
+        brokers.old.leader = brokers.new.leader = 1
+        brokers.new.log.append(encode([b"before"], identity=Identity(b"p" * 16, 0, 0)))
+        try:
+            assert outcome.wait(PATIENCE / 2)
+        finally:
+            brokers.old.answers.set()
+        assert outcome.error is None
+        assert [record.value for record in brokers.new.log.records()] == [b"before", b"after"]
 
 
 def _signed(values: list[bytes]) -> Any:

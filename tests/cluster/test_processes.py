@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from tests.faults.violation import Violation
 from tests.support.broker import fetch, frame_of, refusal
 from tests.support.certificates import Authority, needs_openssl
 from tests.support.etcd_server import EtcdServer, needs_etcd
-from tests.support.patience import Patience, wait_until
+from tests.support.patience import Patience, has_finished, wait_until
 from tests.support.processes import hw as command
 
 pytestmark = needs_etcd
@@ -75,6 +76,37 @@ def test_a_killed_leader_takes_nothing_with_it(cluster: ClusterProcesses) -> Non
         cluster.begin(leader)
         cluster.wait(TOPIC, in_sync={0, 1, 2})
     assert not violations(crew.check())
+
+
+def test_clients_leave_a_stopped_leader_when_there_is_another_one(cluster: ClusterProcesses) -> None:
+    """They wait for no answer of it, though they would for ten minutes: other brokers and unanswered pings tell."""
+    patient = hw.ClientConfig(attempt_timeout=600, timeout=600)
+    with hw.open(cluster.address, client=patient) as store:
+        store.create_topic("numbers")
+        leader = cluster.wait("numbers", in_sync={0, 1, 2}).leader
+        with store.producer("numbers") as out, store.consumer("numbers", group="g", auto_ack=True) as inbox:
+            out.send(b"before")
+            out.flush()
+            assert [record.value for record in inbox.poll(timeout=300)] == [b"before"]
+
+            def go_on() -> None:
+                out.send(b"after")
+                out.flush()
+                while [record.value for record in inbox.poll(timeout=1)] != [b"after"]:
+                    pass
+                inbox.poll()
+                inbox.commit()
+
+            cluster.pause(leader)
+            working = threading.Thread(target=go_on)
+            working.start()
+            try:
+                cluster.end_lease(leader)
+                assert has_finished(working, 120)
+            finally:
+                cluster.go_on(leader)
+                working.join()
+        assert [position.offset for position in store.group("g").committed().values()] == [2]
 
 
 def test_a_topic_that_is_compacted_is_so_everywhere(cluster: ClusterProcesses) -> None:
