@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from headwater.core.address import check_cluster_name, parse_address, parse_endpoints
+from headwater.core.errors import InvalidConfiguration
 from headwater.core.options import (
     CENTURY,
     DAY,
@@ -188,6 +189,22 @@ class ConsumerConfig(Options):
     auto_ack: bool = False
     """Take a record as done when the next poll comes. Convenient, and right if your handling never fails: a record that
     it failed on is not seen again. Without it, what you forget to acknowledge comes again."""
+
+    auto_commit_records: Annotated[int | None, count(1, 1 << 40)] = None
+    """With `auto_ack`, commit when so many records are done, or after the next one's time if that comes first. A crash
+    repeats up to so many more; few cost a commit for almost every poll. With neither of both, every poll commits."""
+
+    auto_commit_interval: Annotated[float | None, seconds(0.001, HOUR)] = None
+    """With `auto_ack`, commit so long after the first record is done, while polls go on or wait. A crash repeats what
+    was done in that time, and other programs see the group's progress as late; short ones cost more commits."""
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        if not self.auto_ack and (self.auto_commit_records is not None or self.auto_commit_interval is not None):
+            raise InvalidConfiguration(
+                "auto_commit_records and auto_commit_interval are for consumers with auto_ack: add auto_ack=True, or "
+                "leave them out and call commit() when you like"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

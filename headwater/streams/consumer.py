@@ -2,7 +2,7 @@
 
 A record is done when it is acknowledged, and a group's position is the offset before which everything is done. So a
 crash repeats records that were not acknowledged, and never skips any. Acknowledgements become the group's position at
-the next poll, at `commit` and at `close`.
+the next poll, at `commit` and at `close`; with automatic acknowledgement, polls may commit less often (`AutoCommit`).
 
 A partition changes hands at a poll, never between: see `ConsumerAssignment`.
 """
@@ -29,6 +29,7 @@ from headwater.core.errors import (
     StoreError,
 )
 from headwater.streams.assignment import Callbacks, ConsumerAssignment, OnChange
+from headwater.streams.auto_commit import AutoCommit
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
 from headwater.streams.fetch_collector import FetchCollector
 from headwater.streams.fixed_share import FixedShare
@@ -93,6 +94,7 @@ class Consumer:
         )
         self._cursors = self._assignment.cursors
         self._collector = FetchCollector(store, self._subscription, self._assignment, config.fetch_bytes)
+        self._auto_commit = AutoCommit(config)
         self._progress = HeldProgress(self._assignment, self._member, auto_ack=config.auto_ack)
         self._delivered = 0
         self._closed = False
@@ -127,6 +129,8 @@ class Consumer:
                 return consumed
             if left > 0:
                 self.watch.wait(self.ready, min(left, self.patience()))
+                if not self._auto_commit.every_poll:
+                    self._commit_if_due()
             else:
                 patiently = False  # the time is over: what is there by now is looked for once, without waiting for news
 
@@ -174,12 +178,23 @@ class Consumer:
             self._cursors.take_as_done()
         if not self._assignment.holding:
             self._assignment.lost = False
-            self._assignment.commit_or_forget(patiently=patiently)
+            if self._auto_commit.every_poll:
+                self._assignment.commit_or_forget(patiently=patiently)
+            else:
+                self._commit_if_due()
         self._member.touch()
 
+    def _commit_if_due(self) -> None:
+        """Commit if it is time, and wait for it: it is rare, and only then the next one is counted from here."""
+        if not self._assignment.holding and self._auto_commit.is_due(self._cursors.uncommitted()):
+            self._assignment.commit_or_forget()
+
     def patience(self) -> float:
-        """Return the seconds between looks at the group: so few that a member that waits is not taken for late."""
-        return self._assignment.patience()
+        """Return the seconds for which the consumer may wait for records before it has something else to do.
+
+        It looks at the group so often that a member that waits is not taken for late, and commits when that is due.
+        """
+        return min(self._assignment.patience(), max(self._auto_commit.patience(), 0.0))
 
     def _refresh(self) -> None:
         """Look for new topics and partitions, and for changes in the group, when it is time."""

@@ -54,6 +54,10 @@ class Cursors(dict[TopicPartition, Cursor]):
             if cursor.acks.position > cursor.committed
         }
 
+    def uncommitted(self) -> int:
+        """Return the number of offsets that are acknowledged and not committed."""
+        return sum(max(cursor.acks.position - cursor.committed, 0) for cursor in self.values())
+
     def give_back(self, consumed: Sequence[ConsumedRecord | ConsumedBatch]) -> int:
         """Read again what nobody has got of a poll, or the last of it; return the number of records."""
         spans: dict[TopicPartition, tuple[int, int]] = {}

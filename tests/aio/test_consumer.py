@@ -147,6 +147,23 @@ def test_who_fails_has_not_done_what_it_was_given_last(kind: str, tmp_path: Path
     run(main())
 
 
+def test_a_poll_that_waits_commits_when_it_is_time(kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_kind(kind, tmp_path) as store:
+            await store.create_topic("orders")
+            await fill(store, "orders", 4)
+            options = {"auto_ack": True, "auto_commit_interval": 0.05, "refresh_interval": 3600}
+            async with store.consumer("orders", group="billing", **options) as inbox:
+                assert len(await inbox.poll(timeout=300)) == 4
+                waiting = asyncio.create_task(inbox.poll(timeout=300))
+                while await committed(store, "billing") != 4:
+                    assert not waiting.done()
+                    await asyncio.sleep(0.01)
+                waiting.cancel()
+
+    run(main())
+
+
 def test_tasks_acknowledge_while_another_one_waits_for_more(kind: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with open_kind(kind, tmp_path) as store:
