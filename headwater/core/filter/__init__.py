@@ -10,6 +10,6 @@ longer than a look at each record (regular expressions are RE2's, which never ba
 """
 
 from headwater.core.filter.bound import BoundFilter
-from headwater.core.filter.parsed import Filter
+from headwater.core.filter.parsed import LONGEST_SENT, Filter
 
-__all__ = ["BoundFilter", "Filter"]
+__all__ = ["LONGEST_SENT", "BoundFilter", "Filter"]

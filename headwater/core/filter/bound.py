@@ -9,18 +9,21 @@ import json
 import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from datetime import UTC
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 import pyarrow as pa
 
 import headwater.core.compute as pc
-from headwater.core.errors import InvalidFilter
+from headwater.core.errors import HeadwaterError, InvalidFilter
 from headwater.core.filter import parsed
 from headwater.core.filter.kinds import ColumnKind, TextKind, kind_of
 from headwater.core.filter.searching import Searching
 from headwater.core.record import Record
 from headwater.core.schema import HEADERS, Schema
+from headwater.core.times import parse_time
 
 _SYSTEM: Final = ("partition", "offset", "timestamp", "key", "headers")
 _PARTITION: Final = pa.int32()
@@ -52,6 +55,8 @@ class BoundFilter:
         self.text = parsed_filter.text
         self.schema = schema
         self._condition = binder.condition(parsed_filter.condition)
+        self.portable_text = parsed_filter.with_moments(binder.moments)
+        """The filter for another program: times are numbers, so that its clock and its zone do not matter."""
         self.columns: frozenset[str] = frozenset(binder.columns)
         """The columns that a batch must have. The partition is not among them: the caller passes it."""
 
@@ -541,6 +546,8 @@ class _Binder:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self.columns: set[str] = set()
+        self.moments: dict[int, int] = {}
+        """The times in the filter as nanoseconds since 1970, by where they stand in its text."""
 
     def condition(self, condition: parsed.Condition) -> _Condition:
         match condition:
@@ -570,7 +577,8 @@ class _Binder:
     def _membership(self, operand: _Operand, values: tuple[parsed.Literal, ...]) -> _Condition:
         if operand.type is None:
             return _Some([_ValuesCompared(operand, "=", value) for value in values])
-        return _AnyOf(*self._typed(operand), values)
+        typed, kind = self._typed(operand)
+        return _AnyOf(typed, kind, tuple(self._fixed(value, kind) for value in values))
 
     @staticmethod
     def _search(operand: _Operand, search: parsed.Search) -> _Condition:
@@ -582,7 +590,8 @@ class _Binder:
         if isinstance(other, parsed.Literal):
             if left.type is None:
                 return _ValuesCompared(left, sign, other)
-            return _Compared(*self._typed(left), sign, other)
+            typed, kind = self._typed(left)
+            return _Compared(typed, kind, sign, self._fixed(other, kind))
         right = self._operand(other, text_expected=True)
         if left.type is None or right.type is None:
             for operand in (left, right):
@@ -596,6 +605,17 @@ class _Binder:
         if _is_number(left.type) and _is_number(right.type):
             return _ValuesCompared(left, sign, right)
         raise InvalidFilter(f"{right.name} is {right.type} and {left.name} is {left.type}", right.at)
+
+    def _fixed(self, literal: parsed.Literal, kind: ColumnKind) -> parsed.Literal:
+        """Return a literal without clock and zone: a time becomes its nanoseconds since 1970."""
+        if not pa.types.is_timestamp(kind.type) or not isinstance(literal.value, str):
+            return literal
+        try:
+            moment = parse_time(literal.value, None if kind.type.tz is not None else UTC)
+        except HeadwaterError:
+            return literal  # binding it tells what is wrong
+        self.moments[literal.at] = moment
+        return parsed.Literal(Fraction(moment), literal.at)
 
     @staticmethod
     def _typed(operand: _Operand) -> tuple[_TypedOperand, ColumnKind]:

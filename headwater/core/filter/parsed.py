@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from headwater.core.filter.bound import BoundFilter
     from headwater.core.schema import Schema
 
-_LONGEST: Final = 2000
+LONGEST: Final = 2000
+"""The number of characters that a filter may have."""
+LONGEST_SENT: Final = 16 * LONGEST
+"""The same for filters between programs: several may be joined there, and times are written out."""
 _DEEPEST: Final = 40
 _TOKEN: Final = re.compile(
     r"""\s*(?:
@@ -155,11 +159,30 @@ class Filter:
     condition: Condition
 
     @classmethod
-    def parse(cls, text: str) -> Filter:
+    def parse(cls, text: str, *, longest: int = LONGEST) -> Filter:
         """Parse a filter; raises InvalidFilter, which says where the text is wrong."""
-        if len(text) > _LONGEST:
-            raise InvalidFilter(f"a filter has at most {_LONGEST} characters, not {len(text)}")
+        if not isinstance(text, str):
+            raise InvalidFilter(f"a filter is a text, not {type(text).__name__}")
+        if len(text) > longest:
+            raise InvalidFilter(f"a filter has at most {longest} characters, not {len(text)}")
         return cls(text, _Parser(text).parse())
+
+    @classmethod
+    def all_of(cls, filters: Sequence[Filter]) -> Filter | None:
+        """Return one filter for records that match all of these; None if there are none."""
+        if len(filters) < 2:
+            return filters[0] if filters else None
+        return cls.parse(" and ".join(f"({part.text})" for part in filters), longest=LONGEST_SENT)
+
+    def with_moments(self, moments: Mapping[int, int]) -> str:
+        """Return the text with other times: `moments` are their nanoseconds since 1970, by where they stand."""
+        pieces, end = [], 0
+        for at, moment in sorted(moments.items()):
+            token = _TOKEN.match(self.text, at)
+            assert token is not None, "a literal stands there"
+            pieces += [self.text[end:at], str(moment)]
+            end = token.end()
+        return "".join([*pieces, self.text[end:]])
 
     def bind(self, schema: Schema) -> BoundFilter:
         """Prepare the filter for records of this schema; raises InvalidFilter for columns and types that do not fit."""
