@@ -22,6 +22,7 @@ from headwater.core.record import Record
 from headwater.core.schema import RAW, Schema
 from headwater.log.files.index import NEVER
 from headwater.log.format.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame, Take, Taken, stored_frame
+from headwater.log.format.frame_filter import FrameFilter
 from headwater.log.format.projection import Projection
 from headwater.log.format.schemas import Schemas
 from headwater.log.maintain.compaction import CompactionReport
@@ -138,14 +139,24 @@ class Partition(ABC):
         """Return the offsets that can be read now."""
 
     def frames(
-        self, start: int | None = None, end: int | None = None, *, on_damage: OnDamage | None = None
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        on_damage: OnDamage | None = None,
+        where: FrameFilter | None = None,
     ) -> Iterator[StoredFrame]:
         """The frames with records in [start, end): all of them, or an error. By default all there is at this moment.
 
         Frames are views on the log's bytes, verified. Damage raises, or is passed to `on_damage` and passed over.
+        With `where`, they are frames of the records in [start, end) that match.
         """
-        schema_of = self.schemas.get
-        return self._read(*self._range(start, end), partial(stored_frame, schema_of=schema_of), on_damage)
+        take = partial(stored_frame, schema_of=self.schemas.get)
+        first, last = self._range(start, end)
+        if where is None:
+            return self._read(first, last, take, on_damage)
+        frames = self._read_matching(first, last, take, on_damage, where)
+        return (frame for stored in frames if (frame := where.matching(stored, first, last)) is not None)
 
     def _range(self, start: int | None, end: int | None) -> tuple[int, int]:
         """Return the range that is asked for; raise OffsetOutOfRange if it is not there."""
@@ -160,6 +171,17 @@ class Partition(ABC):
     @abstractmethod
     def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
         """Yield what `take` makes of each frame with records in [start, end)."""
+
+    def _read_matching(
+        self,
+        start: int,
+        end: int,
+        take: Take[Taken],
+        on_damage: OnDamage | None,
+        where: FrameFilter,  # noqa: ARG002 - for those that have someone to leave out the rest
+    ) -> Iterator[Taken]:
+        """The same, where frames without a record that matches may be left out, and records that do not match."""
+        return self._read(start, end, take, on_damage)
 
     def locate(self, start: int, end: int, most_bytes: int) -> tuple[Extent, int] | None:
         """Return the place of frames with records in [start, end), up to about `most_bytes`, and the next offset.
@@ -188,11 +210,16 @@ class Partition(ABC):
         return frames
 
     def records(
-        self, start: int | None = None, end: int | None = None, *, on_damage: OnDamage | None = None
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        on_damage: OnDamage | None = None,
+        where: FrameFilter | None = None,
     ) -> Iterator[Record]:
-        """The records in [start, end) as Python objects."""
+        """The records in [start, end) as Python objects; with `where`, those that match."""
         first = self.bounds().start if start is None else start
-        for frame in self.frames(first, end, on_damage=on_damage):
+        for frame in self.frames(first, end, on_damage=on_damage, where=where):
             yield from frame.records(first, end)
 
     def scan(
@@ -203,15 +230,37 @@ class Partition(ABC):
         columns: list[str] | None = None,
         schema: Schema = RAW,
         on_damage: OnDamage | None = None,
+        where: FrameFilter | None = None,
     ) -> pa.RecordBatchReader:
         """The records in [start, end) as Arrow batches: what DuckDB, Polars and pandas read without copying.
 
-        `columns` chooses and orders; columns that are not chosen are not decompressed.
+        `columns` chooses and orders; columns that are not chosen are not decompressed. `where` chooses records, of the
+        same schema.
         """
+        if where is not None:
+            return self._scan_matching(start, end, columns, schema, on_damage, where)
         projection = Projection(schema, columns)
         first, last = self._range(start, end)
         batches = self._read(first, last, projection.taking(self.schemas.get, first, last), on_damage)
         return pa.RecordBatchReader.from_batches(projection.schema, batches)
+
+    def _scan_matching(
+        self,
+        start: int | None,
+        end: int | None,
+        columns: list[str] | None,
+        schema: Schema,
+        on_damage: OnDamage | None,
+        where: FrameFilter,
+    ) -> pa.RecordBatchReader:
+        output = schema.project(columns)
+        names = output.names
+        projection = Projection(schema, [*names, *sorted(where.condition.columns.difference(names))])
+        first, last = self._range(start, end)
+        take = projection.taking(self.schemas.get, first, last)
+        batches = map(where.matching_rows, self._read_matching(first, last, take, on_damage, where))
+        chosen = (batch.select(names) for batch in batches if batch.num_rows)
+        return pa.RecordBatchReader.from_batches(output, chosen)
 
     def offset_at(self, timestamp: int) -> int | None:
         """The least offset whose record is not older than `timestamp` (nanoseconds); None when all are older."""

@@ -30,6 +30,7 @@ from headwater.log.format.frame import (
     WRITER,
     Frame,
     Identity,
+    StoredFrame,
     frame_schema,
 )
 from headwater.log.format.plain import FEW, plain_message
@@ -182,6 +183,26 @@ def reencode(schema: Schema, batch: pa.RecordBatch, *, compression: Compression 
         offsets=columns[schema.system("offset")],
         compression=compression,
     )
+
+
+def select(frame: StoredFrame, mask: pa.Array, *, compress: bool = False) -> tuple[Frame, int]:
+    """Return the records of a stored frame for which `mask` is true, at least one, and the offset of the first.
+
+    With `compress` they are compressed as the stored ones are.
+    """
+    stored = frame.batch()
+    offsets = frame.offsets(stored).filter(mask)
+    attributes = frame.header.attributes & (HAS_KEYS | HAS_HEADERS) | EXPLICIT_OFFSETS
+    columns = stored.filter(mask).columns
+    if not frame.header.attributes & EXPLICIT_OFFSETS:
+        columns.insert(0, offsets)
+    batch = pa.RecordBatch.from_arrays(columns, schema=frame_schema(frame.schema, attributes))
+    base: int = offsets[0].as_py()
+    delta = offsets[-1].as_py() - base
+    first, last = _span(batch.column(1).view(pa.int64()))
+    compression = frame.compression if compress else "none"
+    sealed = _seal(frame.schema, batch, attributes, delta, first, last, compression, DEFAULT_THRESHOLD, None)
+    return sealed, base
 
 
 def _seal(

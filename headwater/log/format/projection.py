@@ -7,6 +7,7 @@ in a compressed frame only the chosen columns are decompressed.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final
 
 import pyarrow as pa
@@ -47,9 +48,15 @@ class Projection:
         self._reader = reader
         self._plans: dict[tuple[int, int], _Plan] = {}
 
+    @cached_property
+    def _empty(self) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([], schema=self.schema)
+
     def batch(self, frame: StoredFrame, start: int = 0, end: int | None = None) -> pa.RecordBatch:
         """The records of `frame` with `start` <= offset < `end`."""
         header = frame.header
+        if header.attributes & CONTROL:
+            return self._empty
         plan = self._plan(frame)
         try:
             decoded = plan.decode(frame)
