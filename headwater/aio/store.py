@@ -182,6 +182,7 @@ class Store:
         on_assign: OnChange | None = None,
         on_revoke: OnChange | None = None,
         on_damage: OnDamage | None = None,
+        where: str | None = None,
         config: ConsumerConfig | None = None,
         **options: Any,
     ) -> Opening[Consumer]:
@@ -202,6 +203,7 @@ class Store:
                     on_assign=None if on_assign is None else turns.callback(on_assign),
                     on_revoke=None if on_revoke is None else turns.callback(on_revoke),
                     on_damage=None if on_damage is None else turns.callback(on_damage),
+                    where=where,
                     config=config,
                     **options,
                 ),

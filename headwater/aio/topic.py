@@ -54,16 +54,23 @@ class Topic:
         *,
         partitions: Sequence[int] | None = None,
         columns: list[str] | None = None,
+        where: str | None = None,
     ) -> Scan:
         """The records from `start` up to `end` as Arrow batches, partition by partition: `async for batch in ...`.
 
         All of what is there when the first one is asked for, or an error. `await ...read_all()` is a table of them.
+        With `where`, only records that match a filter.
         """
-        return Scan(lambda: self._topic.scan(start, end, partitions=partitions, columns=columns), self._threads)
+        return Scan(
+            lambda: self._topic.scan(start, end, partitions=partitions, columns=columns, where=where), self._threads
+        )
 
-    async def recent(self, count: int = 10) -> list[Record]:
-        """The last `count` records by time, over all partitions; no group's position is touched."""
-        return await self._threads.run(lambda: self._topic.recent(count))
+    async def recent(self, count: int = 10, *, where: str | None = None) -> list[Record]:
+        """The last `count` records by time, over all partitions; no group's position is touched.
+
+        With `where`, the last ones that match a filter.
+        """
+        return await self._threads.run(lambda: self._topic.recent(count, where=where))
 
     # Looking after it.
 

@@ -24,9 +24,11 @@ from headwater.cluster.control.moves import PlannedMove
 from headwater.core.address import Address
 from headwater.core.config import Acks
 from headwater.core.errors import FrameDamaged, HeadwaterError
+from headwater.core.filter import Filter
 from headwater.core.record import Record
 from headwater.core.schema import RAW, Schema
 from headwater.log import Appended, Bounds, Partition, SegmentFacts
+from headwater.log.format.frame_filter import FrameFilter
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.group import GroupInfo
 from headwater.streams.membership import Rebalanced
@@ -75,6 +77,12 @@ class PartitionLogs(Protocol):
 
     async def in_doubt(self, partitions: Iterable[TopicPartition], timeout: float) -> Collection[TopicPartition]:
         """The partitions that another broker may lead by now. It may wait for followers, `timeout` seconds at most."""
+
+    def frame_filter(self, partition: NamedPartition, where: Filter) -> FrameFilter:
+        """In any thread: a filter for the frames of a partition, bound to the schema that its topic has now.
+
+        Raises InvalidFilter if it does not fit, UnknownTopic and PartitionDeleted.
+        """
 
     def damage(self, partition: TopicPartition, error: FrameDamaged) -> HeadwaterError:
         """In any thread: the error for a reader that has met damage. In a cluster another replica may be whole."""

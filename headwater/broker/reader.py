@@ -20,8 +20,11 @@ from headwater.broker.backend import NamedPartition, PartitionLogs
 from headwater.broker.limits.budget import Hold
 from headwater.broker.runtime import Runtime
 from headwater.core.errors import FrameDamaged, HeadwaterError, LeaderNotReady, OffsetOutOfRange
+from headwater.core.filter import Filter
+from headwater.core.options import MIB
 from headwater.core.record import Record
 from headwater.log import Bounds, Extent, Partition, StoredFrame, Stretch
+from headwater.log.format.frame_filter import FrameFilter
 from headwater.streams.topic import TopicPartition
 
 _Content = TypeVar("_Content", bound=Sized)
@@ -29,6 +32,8 @@ _CONFIRMING: Final = 3.0
 """A read waits so many seconds for followers to say which leader they follow."""
 _NOT_READY: Final = 2.0
 """A question for offsets waits so many seconds for a leader that may not answer yet."""
+_LOOK_BYTES: Final = 8 * MIB
+"""A read with a filter looks at about so many bytes before it answers, though nothing may match."""
 _NO_BOUNDS: Final = Bounds(0, 0, 0)
 
 
@@ -42,6 +47,10 @@ class ReadPosition:
     """Begin at the first record with this timestamp or a later one; the offset does not count then."""
     end: int | None = None
     """Read nothing from this offset on."""
+    where: Filter | None = None
+    """Read only records that match."""
+    frame_filter: FrameFilter | None = None
+    """The same for this partition's frames, once they were looked at."""
 
 
 @dataclass(slots=True)
@@ -60,6 +69,8 @@ class PartitionRead:
     frames: list[StoredFrame] = field(default_factory=list)
     extents: list[Extent] = field(default_factory=list)
     """The places of frames in files, instead of the frames."""
+    frame_filter: FrameFilter | None = None
+    """Chooses the records of the frames, if not all are wanted."""
     passed_on: list[memoryview] = field(default_factory=list)
     """Frames that were passed on as they were written, without being read."""
     records: Sequence[Record] | None = None
@@ -282,6 +293,9 @@ class WaitingReader:
             log, read.bounds = self._logs.visible(position.partition, in_doubt)
             read.start = read.next_offset = _start(position, log, read.bounds)
             read.end = read.bounds.end if position.end is None else min(read.bounds.end, position.end)
+            if position.where is not None and position.frame_filter is None:
+                position.frame_filter = self._logs.frame_filter(position.partition, position.where)
+            read.frame_filter = position.frame_filter
         except HeadwaterError as error:
             read.error = error
             return read, None
@@ -289,6 +303,8 @@ class WaitingReader:
 
     def _read(self, read: PartitionRead, log: Partition, budget: int, *, direct: bool) -> int:
         """Read about so many bytes, at least one frame, or tell where they lie; return how many bytes it were."""
+        if read.frame_filter is not None:
+            return self._read_matching(read, log, budget, read.frame_filter)
         size = 0
         try:
             located = log.locate(read.start, read.end, budget) if direct else None
@@ -310,6 +326,31 @@ class WaitingReader:
                 read.error, read.next_offset = self._logs.damage(read.partition, error), None
         except HeadwaterError as error:
             read.error, read.next_offset = error, None
+        return size
+
+    def _read_matching(self, read: PartitionRead, log: Partition, budget: int, frame_filter: FrameFilter) -> int:
+        """Read about so many bytes of matching records, and look at no more than a bounded number of bytes."""
+        size = looked_at = 0
+        reached = read.start
+        try:
+            for frame in log.frames(read.start, read.end):
+                matching = frame_filter.matching(frame, read.start, read.end)
+                if matching is not None:
+                    read.frames.append(matching)
+                    size += matching.header.length
+                looked_at += frame.header.length
+                reached = min(frame.header.next_offset, read.end)
+                if size >= budget or looked_at >= max(budget, _LOOK_BYTES):
+                    break
+            else:
+                reached = read.end
+            read.next_offset = reached
+        except HeadwaterError as error:
+            if reached > read.start:  # the good frames before come first
+                read.next_offset = reached
+            else:
+                read.next_offset = None
+                read.error = self._logs.damage(read.partition, error) if isinstance(error, FrameDamaged) else error
         return size
 
     async def offsets(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from headwater.broker.backend import NamedPartition, NamedTopic
 from headwater.core.errors import PartitionDeleted
+from headwater.core.filter import Filter
 from headwater.log import Partition
-from headwater.streams.catalog import TopicInfo
+from headwater.log.files.segment import seed_of
+from headwater.log.format.frame_filter import FrameFilter
+from headwater.streams.catalog import TopicInfo, partition_uuid
 from headwater.streams.store import Store
 
 
@@ -21,6 +24,13 @@ def partition_of(store: Store, partition: NamedPartition) -> Partition:
     """The log of a partition; raises UnknownTopic, PartitionDeleted, and what is wrong with the number."""
     info = topic_of(store, NamedTopic(partition.topic, partition.topic_uuid))
     return store.partition(info, partition.partition)
+
+
+def frame_filter_of(store: Store, partition: NamedPartition, where: Filter) -> FrameFilter:
+    """A filter for the frames of a partition, bound to the schema that its topic has now."""
+    info = topic_of(store, NamedTopic(partition.topic, partition.topic_uuid))
+    seed = seed_of(partition_uuid(info.uuid, partition.partition))
+    return FrameFilter(where.bind(store.schema_of(info)), partition.partition, seed, compress=True)
 
 
 def sync_partitions(store: Store, partitions: list[NamedPartition]) -> None:

@@ -9,8 +9,11 @@ from typing import Final, NamedTuple
 
 from headwater.client.partition import partition_seed
 from headwater.core.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange
+from headwater.core.filter import BoundFilter
+from headwater.core.schema import RAW
 from headwater.log import Bounds, Schemas, StoredFrame
 from headwater.log.format.frame import stored_frame
+from headwater.log.format.frame_filter import FrameFilter, frame_without_records
 from headwater.log.format.verify import verified
 from headwater.streams.cursor import Cursor
 from headwater.streams.group import TopicKey
@@ -32,6 +35,8 @@ class Held(NamedTuple):
     error: HeadwaterError | None
     direct: bool
     """True if the frames were read from the broker's files, which the broker has not verified."""
+    filtered: bool = False
+    """True if the broker has left out what does not match the consumer's filter."""
 
 
 class FetchedPartition:
@@ -43,6 +48,7 @@ class FetchedPartition:
         key: TopicKey,
         schemas: Schemas,
         distrust: Callable[[FetchedPartition, bool], None],
+        where: BoundFilter | None = None,
     ) -> None:
         """`distrust` is called when what lies in the broker's files is damaged; also whether to ask it at once."""
         self.partition = partition
@@ -54,6 +60,9 @@ class FetchedPartition:
         self.rest_until = 0.0
         self.unsound = False
         """True if the broker is to send what comes next, because what lies in its files is damaged."""
+        self.where = "" if where is None else where.portable_text
+        """The filter that the broker is to apply."""
+        self._filter = None if where is None else FrameFilter(where, partition.partition)
         self._distrust = distrust
         self._seed = partition_seed(*key)
         self._schemas = schemas
@@ -120,7 +129,7 @@ class FetchedPartition:
             self.rest_until = time.monotonic() + REST
             raise error
         frames: list[StoredFrame] = []
-        left = max_bytes
+        left, end = max_bytes, offset
         while self.held and self.held[0].error is None and left > 0:
             held = self.held.popleft()
             left -= len(held.frames)
@@ -131,6 +140,10 @@ class FetchedPartition:
                     raise
                 self._distrust(self, not frames)
                 return frames or self._read_anew(offset, max_bytes)
+            end = max(held.end, end)
+        reached = frames[-1].header.next_offset if frames else offset
+        if reached < end:  # the broker has nothing there for this consumer, and the next fetch begins behind it
+            frames.append(frame_without_records(reached, end, RAW))
         return frames
 
     def _read_anew(self, offset: int, max_bytes: int) -> list[StoredFrame]:
@@ -141,9 +154,13 @@ class FetchedPartition:
 
     def _add_frames(self, held: Held, offset: int, frames: list[StoredFrame]) -> None:
         schema_of = self._schemas.get
+        frame_filter = None if held.filtered else self._filter  # an older broker sends everything
         reached = frames[-1].header.next_offset if frames else offset
         for located in verified(held.frames, self._seed, max(held.start, offset)):
             frame = stored_frame(*located, schema_of)
-            if frame.header.next_offset > reached:  # a stream may bring again what was asked for meanwhile
-                frames.append(frame)
-                reached = frame.header.next_offset
+            if frame.header.next_offset <= reached:
+                continue  # a stream may bring again what was asked for meanwhile
+            reached = frame.header.next_offset
+            matching = frame if frame_filter is None else frame_filter.matching(frame, offset)
+            if matching is not None:
+                frames.append(matching)

@@ -34,6 +34,7 @@ from headwater.core.errors import (
     PartitionDeleted,
     UnknownTopic,
 )
+from headwater.core.filter import BoundFilter
 from headwater.core.machine import machine
 from headwater.log import Partition
 from headwater.streams.cursor import Cursor
@@ -79,8 +80,8 @@ class RemoteFetcher:
 
     # The consumer's partitions.
 
-    def source(self, tp: TopicPartition, key: TopicKey, partition: Partition) -> Source:
-        source = FetchedPartition(tp, key, partition.schemas, self._distrust)
+    def source(self, tp: TopicPartition, key: TopicKey, partition: Partition, where: BoundFilter | None) -> Source:
+        source = FetchedPartition(tp, key, partition.schemas, self._distrust, where)
         self._sources[tp] = source
         return source
 
@@ -255,7 +256,8 @@ class RemoteFetcher:
     def _request(self, wanted: dict[TopicPartition, int], wait: float) -> pb.FetchRequest:
         limit = min(self._fetch_bytes * max(len(wanted), 1), self._connection.config.fetch_total_bytes)
         positions = [
-            pb.FetchPosition(partition=self._sources[tp].message, offset=offset) for tp, offset in wanted.items()
+            pb.FetchPosition(partition=self._sources[tp].message, offset=offset, where=self._sources[tp].where)
+            for tp, offset in wanted.items()
         ]
         return pb.FetchRequest(
             positions=positions,
@@ -318,9 +320,8 @@ class RemoteFetcher:
                 source.rest_until = time.monotonic() + REST
                 DELAYED.call(REST, self.watch.ring)
             elif error is not None or fetched.next_offset > start:
-                source.held.append(
-                    Held(start, fetched.next_offset, fetched.log_start, frames, error, bool(fetched.extents))
-                )
+                direct, filtered = bool(fetched.extents), fetched.filtered
+                source.held.append(Held(start, fetched.next_offset, fetched.log_start, frames, error, direct, filtered))
             if stream is not None and error is not None:
                 del stream.next[tp]
             elif stream is not None:

@@ -36,6 +36,7 @@ from headwater.log import (
 from headwater.log.files.index import NEVER
 from headwater.log.files.segment import seed_of
 from headwater.log.format.frame import BASE_OFFSET, LAST_OFFSET_DELTA, Take, Taken
+from headwater.log.format.frame_filter import FrameFilter
 from headwater.log.format.verify import verified
 from headwater.log.recover.report import OnDamage
 from headwater.streams.catalog import TopicInfo, partition_uuid
@@ -133,10 +134,21 @@ class RemotePartition(Partition):
         return PartitionDeleted(self) if isinstance(error, UnknownTopic) else error
 
     def _read(self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None = None) -> Iterator[Taken]:
+        return self._fetch(start, end, take, on_damage, "")
+
+    def _read_matching(
+        self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None, where: FrameFilter
+    ) -> Iterator[Taken]:
+        return self._fetch(start, end, take, on_damage, where.condition.portable_text)
+
+    def _fetch(
+        self, start: int, end: int, take: Take[Taken], on_damage: OnDamage | None, where: str
+    ) -> Iterator[Taken]:
+        """Fetch frames; with `where`, the broker leaves out what does not match."""
         offset = start
-        here = machine() if self._connection.config.direct else b""
+        here = machine() if self._connection.config.direct and not where else b""
         while offset < end:
-            position = pb.FetchPosition(partition=self._message, offset=offset, end=end)
+            position = pb.FetchPosition(partition=self._message, offset=offset, end=end, where=where)
             request = pb.FetchRequest(positions=[position], max_bytes=_FETCH_BYTES, machine=here)
             ((fetched, sent),) = self._call("Fetch", request).partitions
             frames = read_extents(fetched.extents) if fetched.extents else sent

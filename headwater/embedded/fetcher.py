@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headwater.core.filter import BoundFilter
+from headwater.embedded.filtered_source import FilteredSource
 from headwater.embedded.group import EmbeddedGroup
 from headwater.embedded.watch import Watch, state_files
 from headwater.log import Partition
@@ -28,8 +30,14 @@ class PartitionFetcher:
         self._followed: set[TopicKey] | None = None
         self.watch = Watch()
 
-    def source(self, tp: TopicPartition, key: TopicKey, partition: Partition) -> Source:  # noqa: ARG002
-        return partition
+    def source(
+        self,
+        tp: TopicPartition,
+        key: TopicKey,  # noqa: ARG002
+        partition: Partition,
+        where: BoundFilter | None,
+    ) -> Source:
+        return partition if where is None else FilteredSource(partition, where, tp.partition)
 
     def follow(self, cursors: Sequence[Cursor]) -> None:
         keys = {cursor.key for cursor in cursors}

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headwater.core.config import ConsumerConfig
-from headwater.core.errors import StaleMember
+from headwater.core.errors import InvalidFilter, StaleMember
 from headwater.streams.cursor import Cursor, OnLoss
 from headwater.streams.cursors import Cursors
 from headwater.streams.fixed_share import FixedShare
 from headwater.streams.group import TopicKey
 from headwater.streams.group_member import GroupMember
 from headwater.streams.ports import Fetcher
+from headwater.streams.record_filter import RecordFilter
 from headwater.streams.start import Start
 from headwater.streams.subscription import Subscription
 from headwater.streams.topic import TopicPartition
@@ -62,6 +63,7 @@ class ConsumerAssignment:
         start: Start,
         share: FixedShare | None,
         callbacks: Callbacks,
+        where: RecordFilter | None = None,
     ) -> None:
         self._store = store
         self._subscription = subscription
@@ -71,6 +73,7 @@ class ConsumerAssignment:
         self._start = start
         self._fixed_share = share
         self._callbacks = callbacks
+        self._where = where
         self.cursors = Cursors()
         self._refreshed = 0.0
         self.refreshing = False
@@ -145,10 +148,18 @@ class ConsumerAssignment:
             self._callbacks.on_assign(assigned)
 
     def _new_cursor(self, tp: TopicPartition, key: TopicKey) -> Cursor:
-        partition = self._store.topic(tp.topic).partition(tp.partition)
+        topic = self._store.topic(tp.topic)
+        partition = topic.partition(tp.partition)
         position, generation = self._member.start_position(tp, key, partition, self._start)
-        source = self._fetcher.source(tp, key, partition)
-        return Cursor(tp, key, partition, position, generation, self._callbacks.on_damage, source)
+        where, refusal = None, None
+        try:
+            where = None if self._where is None else self._where.bind(topic)
+        except InvalidFilter as error:  # a topic that came later: the others are read on
+            refusal = error
+        source = self._fetcher.source(tp, key, partition, where)
+        cursor = Cursor(tp, key, partition, position, generation, self._callbacks.on_damage, source)
+        cursor.refusal = refusal
+        return cursor
 
     # Giving partitions up.
 

@@ -38,6 +38,7 @@ from headwater.streams.group_member import GroupMember
 from headwater.streams.held_progress import HeldProgress
 from headwater.streams.ports import GroupCoordinator
 from headwater.streams.processing import Handler, Processing, ProcessOptions, ProcessSummary
+from headwater.streams.record_filter import RecordFilter
 from headwater.streams.start import Start, resolve
 from headwater.streams.subscription import Subscription
 from headwater.streams.topic import TopicPartition
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _Consumed = TypeVar("_Consumed", ConsumedRecord, ConsumedBatch)
+_READING_ON = 10.0
+"""For so many seconds after its time a poll goes on with records that do not match a filter. The next poll commits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +77,13 @@ class Consumer:
         on_assign: OnChange | None = None,
         on_revoke: OnChange | None = None,
         on_damage: OnLoss | None = None,
+        where: str | None = None,
     ) -> None:
         share = None if static is None else FixedShare(static)
         self._store = store
         self._subscription = Subscription(store, topics)
+        known = {partition.topic for partition in self._subscription.partitions()} if where is not None else ()
+        record_filter = None if where is None else RecordFilter(where, map(store.topic, sorted(known)))
         self.config = config
         self._member = GroupMember(group, self._subscription, static=share is not None)
         self._fetcher = store._new_fetcher(config, self._member.group_name)
@@ -91,11 +97,13 @@ class Consumer:
             start=start,
             share=share,
             callbacks=Callbacks(on_assign=on_assign, on_revoke=on_revoke, on_damage=on_damage),
+            where=record_filter,
         )
         self._cursors = self._assignment.cursors
         self._collector = FetchCollector(store, self._subscription, self._assignment, config.fetch_bytes)
         self._auto_commit = AutoCommit(config)
         self._progress = HeldProgress(self._assignment, self._member, auto_ack=config.auto_ack)
+        self._reading_on = min(_READING_ON, config.max_poll_interval / 3)
         self._delivered = 0
         self._closed = False
         self._pid = os.getpid()
@@ -124,6 +132,9 @@ class Consumer:
             self._look(patiently=patiently)
             consumed = take()
             left = deadline - time.monotonic()
+            if not consumed and self._collector.passed_over and -left < self._reading_on:
+                self._member.touch()
+                continue  # the time is for waiting: what is there is read first
             if consumed or (left <= 0 and not patiently):
                 self._fetcher.taken(self._cursors.active())
                 return consumed

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headwater.core.errors import FrameDamaged, OffsetOutOfRange, RecordsDamaged
+from headwater.core.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange, RecordsDamaged
 from headwater.core.record import NO_HEADERS
 from headwater.log import Partition, StoredFrame
 from headwater.log.format.projection import Projection
@@ -67,6 +67,8 @@ class Cursor:
         self.partition = partition
         self.source: Source = source or partition
         self._on_damage = on_damage
+        self.refusal: HeadwaterError | None = None
+        """The reason why nothing can be read here, for the consumer to be told."""
         self.next = position
         """The next offset to be read from the log."""
         self.frames: deque[StoredFrame] = deque()
@@ -96,6 +98,8 @@ class Cursor:
         Damage comes up when everything before it was handed out. It raises RecordsDamaged, each time anew; or it is
         told to `on_damage`, counts as done, and what is behind it is read.
         """
+        if self.refusal is not None:
+            raise self.refusal
         while not self.frames and not self.records:
             bounds = self.source.bounds()
             if self.next < bounds.start:
@@ -128,8 +132,11 @@ class Cursor:
         self.acks.ack(self.next, offset)
         self.next = offset
 
-    def unpack(self) -> None:
-        """Turn the next frame into records. Offsets that hold none, after a compaction, count as done."""
+    def unpack(self) -> bool:
+        """Turn the next frame into records; whether it holds any.
+
+        Offsets that hold none, after a compaction or because they do not match a filter, count as done.
+        """
         frame = self.frames[0]  # a frame that cannot be decoded stays: it is not passed over
         start, end = self.next, frame.header.next_offset
         rows = zip(repeat(self.tp.topic), repeat(self.tp.partition), *frame.columns(start), strict=False)
@@ -142,6 +149,7 @@ class Cursor:
                 self.acks.ack(expected, record.offset)
                 expected = record.offset + 1
             self.acks.ack(expected, end)
+        return bool(self.records)
 
     def take(self, limit: int) -> list[ConsumedRecord]:
         """Hand out at most `limit` of the records that are unpacked."""

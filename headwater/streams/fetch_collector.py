@@ -28,16 +28,20 @@ class FetchCollector:
         self._cursors = assignment.cursors
         self._fetch_bytes = fetch_bytes
         self._projections: dict[bytes, Projection] = {}
+        self.passed_over = False
+        """True if the last call has read frames that may have held nothing for the consumer: more may be behind."""
 
     def records(self, limit: int) -> list[ConsumedRecord]:
         """Take at most `limit` records."""
         records: list[ConsumedRecord] = []
         failure: HeadwaterError | None = None
+        self.passed_over = False
         for cursor in self._cursors.active():
             try:
                 while len(records) < limit and cursor.fetch(self._fetch_bytes):
-                    if not cursor.records:
-                        cursor.unpack()
+                    if not cursor.records and not cursor.unpack():
+                        self.passed_over = True
+                        break  # the other partitions have their turn, and the caller its say
                     records.extend(cursor.take(limit - len(records)))
             except HeadwaterError as error:
                 failure = self._failure(cursor, error) or failure
@@ -50,11 +54,13 @@ class FetchCollector:
         """Take everything that is read ahead, as Arrow batches."""
         batches: list[ConsumedBatch] = []
         failure: HeadwaterError | None = None
+        self.passed_over = False
         for cursor in self._cursors.active():
             try:
                 cursor.unread()
                 if cursor.fetch(self._fetch_bytes):
                     batches.extend(cursor.take_batches(self._projection(cursor)))
+                    self.passed_over = True
             except HeadwaterError as error:
                 failure = self._failure(cursor, error) or failure
         return _collected(batches, failure)

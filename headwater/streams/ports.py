@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.core.config import ConsumerConfig, StewardConfig
+from headwater.core.filter import BoundFilter
 from headwater.core.schema import Schema
 from headwater.log import Appended, Bounds, Frame, Identity, Partition, Schemas, StoredFrame
 from headwater.log.clock import Clock
@@ -111,8 +112,11 @@ class Fetcher(Protocol):
     def watch(self) -> Wakeup:
         """Wakes the consumer when there may be something to poll."""
 
-    def source(self, tp: TopicPartition, key: TopicKey, partition: Partition) -> Source:
-        """Return the source of a new cursor."""
+    def source(self, tp: TopicPartition, key: TopicKey, partition: Partition, where: BoundFilter | None) -> Source:
+        """Return the source of a new cursor, which reads only records that match `where` if that is given.
+
+        A frame without records stands for offsets that were passed over: see `log.format.frame_filter`.
+        """
 
     def follow(self, cursors: Sequence[Cursor]) -> None:
         """Be woken by what is appended to these partitions, and by changes in the consumer's group."""

@@ -396,6 +396,7 @@ class Store:
         on_assign: OnChange | None = None,
         on_revoke: OnChange | None = None,
         on_damage: OnLoss | None = None,
+        where: str | None = None,
         config: ConsumerConfig | None = None,
         **options: Any,
     ) -> Consumer:
@@ -404,6 +405,8 @@ class Store:
         With a group it reads on from the group's position and shares the partitions with the group's other members;
         `start` is for partitions where there is no position yet. `static=(number, total)` takes a fixed share instead.
         Records that are damaged raise RecordsDamaged; with `on_damage` they are told to it and passed over.
+        With `where`, a filter such as `"key like 'orders.%'"`, the consumer gets only records that match. A broker
+        sends no others. Positions pass over the rest.
         """
         self._check_open()
         return Consumer(
@@ -416,6 +419,7 @@ class Store:
             on_assign=on_assign,
             on_revoke=on_revoke,
             on_damage=on_damage,
+            where=where,
         )
 
     def group(self, name: str) -> Group:

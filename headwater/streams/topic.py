@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from headwater.core.errors import InvalidConfiguration, PartitionDeleted, SchemaError
+from headwater.core.filter import BoundFilter
 from headwater.core.record import Record
 from headwater.core.schema import Schema
 from headwater.log import Bounds, Partition, PartitionStatistics, Schemas
+from headwater.log.format.frame_filter import FrameFilter
 from headwater.streams.catalog import TopicInfo, check_kept_once, grown
 from headwater.streams.configuring import configured
+from headwater.streams.record_filter import bind_filter
 from headwater.streams.start import Start, resolve
 
 if TYPE_CHECKING:
@@ -129,13 +132,16 @@ class Topic:
         *,
         partitions: Sequence[int] | None = None,
         columns: list[str] | None = None,
+        where: str | None = None,
     ) -> pa.RecordBatchReader:
         """The records from `start` up to `end` as Arrow batches, partition by partition.
 
         All of what is there when it is called, or an error. DuckDB, Polars and pandas read it without copying. Beside
-        the columns of the topic there is one with the partition's number.
+        the columns of the topic there is one with the partition's number. With `where`, a filter such as
+        `"price > 10"`, only records that match; a broker sends no others.
         """
         schema = self.schema
+        condition = None if where is None else bind_filter(where, self, schema)
         column = schema.system("partition")
         names = columns if columns is not None else [column, *schema.full.names]
         if not names or len(set(names)) < len(names):
@@ -148,7 +154,7 @@ class Topic:
             (number, partition, resolve(partition, start), resolve(partition, end))
             for number, partition in self._chosen(partitions)
         ]
-        return pa.RecordBatchReader.from_batches(output, self._batches(ranges, schema, inner, output, column))
+        return pa.RecordBatchReader.from_batches(output, self._batches(ranges, schema, inner, output, condition))
 
     def _batches(
         self,
@@ -156,12 +162,14 @@ class Topic:
         schema: Schema,
         inner: list[str],
         output: pa.Schema,
-        column: str,
+        condition: BoundFilter | None,
     ) -> Iterator[pa.RecordBatch]:
+        column = schema.system("partition")
         for number, partition, first, last in ranges:
             if first >= last:
                 continue
-            for batch in partition.scan(first, last, columns=inner, schema=schema):
+            where = None if condition is None else FrameFilter(condition, number)
+            for batch in partition.scan(first, last, columns=inner, schema=schema, where=where):
                 if not batch.num_rows:
                     continue
                 arrays = [
@@ -180,11 +188,19 @@ class Topic:
                 )
         return [(number, self._store.partition(info, number)) for number in numbers]
 
-    def recent(self, count: int = 10) -> list[Record]:
-        """The last `count` records by time, over all partitions; no group's position is touched."""
+    def recent(self, count: int = 10, *, where: str | None = None) -> list[Record]:
+        """The last `count` records by time, over all partitions; no group's position is touched.
+
+        With `where`, the last ones that match a filter.
+        """
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise InvalidConfiguration(f"count is a number of records, not {count!r}")
-        records = [record for partition in self.partitions() for record in _last(partition, count)]
+        condition = None if where is None else bind_filter(where, self, self.schema)
+        records = [
+            record
+            for number, partition in enumerate(self.partitions())
+            for record in last_records(partition, count, None if condition is None else FrameFilter(condition, number))
+        ]
         return sorted(records, key=lambda record: record.timestamp)[-count:]
 
     # Looking after it.
@@ -203,16 +219,20 @@ class Topic:
         return f"Topic({self.name!r})"
 
 
-def _last(partition: Partition, count: int) -> list[Record]:
-    """The last `count` records of a partition, however many compaction has removed from between them."""
+def last_records(partition: Partition, count: int, where: FrameFilter | None = None) -> list[Record]:
+    """The last `count` records of a partition that match, however many others are between them.
+
+    Compaction may have removed some, and others may not match.
+    """
     start, end, _ = partition.bounds()
+    records: list[Record] = []
     span = count
-    while True:
+    while len(records) < count and start < end:
         first = max(end - span, start)
-        records = list(partition.records(first, end))
-        if len(records) >= count or first == start:
-            return records[-count:]
+        records = [*partition.records(first, end, where=where), *records]
+        end = first
         span *= 2
+    return records[-count:]
 
 
 def altered(

@@ -376,16 +376,18 @@ class FetchRequest(_message.Message):
     def __init__(self, positions: _Optional[_Iterable[_Union[FetchPosition, _Mapping]]] = ..., max_bytes: _Optional[int] = ..., max_wait_ms: _Optional[int] = ..., as_records: _Optional[bool] = ..., group: _Optional[str] = ..., member_id: _Optional[str] = ..., generation: _Optional[int] = ..., machine: _Optional[bytes] = ...) -> None: ...
 
 class FetchPosition(_message.Message):
-    __slots__ = ("partition", "offset", "timestamp_ns", "end")
+    __slots__ = ("partition", "offset", "timestamp_ns", "end", "where")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_NS_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
     partition: TopicPartition
     offset: int
     timestamp_ns: int
     end: int
-    def __init__(self, partition: _Optional[_Union[TopicPartition, _Mapping]] = ..., offset: _Optional[int] = ..., timestamp_ns: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    where: str
+    def __init__(self, partition: _Optional[_Union[TopicPartition, _Mapping]] = ..., offset: _Optional[int] = ..., timestamp_ns: _Optional[int] = ..., end: _Optional[int] = ..., where: _Optional[str] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("partitions", "generation")
@@ -396,7 +398,7 @@ class FetchResponse(_message.Message):
     def __init__(self, partitions: _Optional[_Iterable[_Union[FetchedPartition, _Mapping]]] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class FetchedPartition(_message.Message):
-    __slots__ = ("topic", "partition", "log_start", "log_end", "durable_end", "next_offset", "lag", "error", "records", "padding", "extents", "frames")
+    __slots__ = ("topic", "partition", "log_start", "log_end", "durable_end", "next_offset", "lag", "error", "records", "padding", "extents", "filtered", "frames")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LOG_START_FIELD_NUMBER: _ClassVar[int]
@@ -408,6 +410,7 @@ class FetchedPartition(_message.Message):
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     PADDING_FIELD_NUMBER: _ClassVar[int]
     EXTENTS_FIELD_NUMBER: _ClassVar[int]
+    FILTERED_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     partition: int
@@ -420,8 +423,9 @@ class FetchedPartition(_message.Message):
     records: _containers.RepeatedCompositeFieldContainer[Record]
     padding: bytes
     extents: _containers.RepeatedCompositeFieldContainer[Extent]
+    filtered: bool
     frames: bytes
-    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., next_offset: _Optional[int] = ..., lag: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., padding: _Optional[bytes] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ..., frames: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., next_offset: _Optional[int] = ..., lag: _Optional[int] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., records: _Optional[_Iterable[_Union[Record, _Mapping]]] = ..., padding: _Optional[bytes] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ..., filtered: _Optional[bool] = ..., frames: _Optional[bytes] = ...) -> None: ...
 
 class Extent(_message.Message):
     __slots__ = ("file", "log", "position", "length", "stamp")

@@ -82,6 +82,24 @@ def test_polling_batches(kind: str, tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_filter_chooses_records(kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_kind(kind, tmp_path) as store:
+            await store.create_topic("orders")
+            await fill(store, "orders", 10)
+            async with store.consumer("orders", group="billing", where="value in ('3', '7')") as inbox:
+                records = await inbox.poll(timeout=PATIENCE)
+                assert values(records) == [3, 7]
+                for record in records:
+                    await inbox.ack(record)
+            assert await committed(store, "billing") == 10
+            topic = await store.topic("orders")
+            assert (await topic.scan(where="value = '4'").read_all())["offset"].to_pylist() == [4]
+            assert values(await topic.recent(2, where="value < '5'")) == [3, 4]
+
+    run(main())
+
+
 def test_iterating_waits_for_more_and_ends_when_the_consumer_is_closed(kind: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with open_kind(kind, tmp_path) as store:

@@ -531,3 +531,36 @@ def test_a_copy_in_a_forked_process_is_not_a_member(tmp_path: Path) -> None:
             inbox.commit()
             assert committed(store, "g") == 3
             assert len(store.group("g").describe().members) == 1
+
+
+def test_a_compacted_topic_is_filtered(store: Store) -> None:
+    store.create_topic("t", compact=True, segment_bytes=4096)
+    with store.producer("t") as out:
+        for number in range(30):
+            out.send(b"%d" % number, key=b"orders.%d" % (number % 7))
+            out.flush()
+    partition = store.topic("t").partition(0)
+    partition.roll()
+    partition.compact()
+    kept = [record for record in partition.records() if record.key in (b"orders.3", b"orders.5")]
+    with store.consumer("t", group="g", where="key in ('orders.3', 'orders.5')") as inbox:
+        assert [record.offset for record in inbox.poll()] == [record.offset for record in kept]
+        for record in kept:
+            inbox.ack_range("t", 0, record.offset, record.offset + 1)
+        assert inbox.statistics().positions == {TopicPartition("t", 0): 30}
+    assert store.topic("t").recent(1, where="key = 'orders.3'")[0].value == b"24"
+
+
+def test_typed_columns_and_columns_that_came_later(store: Store) -> None:
+    store.create_topic("trades", schema=pa.schema([("symbol", pa.string()), ("price", pa.float64())]))
+    with store.producer("trades") as out:
+        out.send_batch(pa.record_batch({"symbol": ["HW", "WH", "HW"], "price": [1.0, 20.0, 30.0]}))
+    store.topic("trades").evolve(pa.schema([("symbol", pa.string()), ("price", pa.float64()), ("venue", pa.string())]))
+    with store.producer("trades") as out:
+        out.send({"symbol": "HW", "price": 40.0, "venue": "X"})
+    with store.consumer("trades", where="symbol = 'HW' and price > 10") as inbox:
+        assert [record.value["price"] for record in inbox.poll()] == [30.0, 40.0]
+    with store.consumer("trades", where="venue is null") as inbox:
+        assert [record.offset for record in inbox.poll()] == [0, 1, 2]
+    scanned = store.topic("trades").scan(where="price > 10", columns=["_partition", "venue"]).read_all()
+    assert scanned.to_pydict() == {"_partition": [0, 0, 0], "venue": [None, None, "X"]}

@@ -12,12 +12,14 @@ from headwater.broker.backend import NamedPartition, NamedTopic, RecordsHop, Rou
 from headwater.broker.clustered.peers import Peers
 from headwater.broker.plain import RecordRouter, RoutedRecords
 from headwater.broker.runtime import Runtime
-from headwater.broker.stored import partition_of, sync_partitions
+from headwater.broker.stored import frame_filter_of, partition_of, sync_partitions
 from headwater.cluster.node import ClusterNode
 from headwater.core.config import Acks
 from headwater.core.errors import FrameDamaged, HeadwaterError, NotLeader, UnknownTopic
+from headwater.core.filter import Filter
 from headwater.core.record import Record
 from headwater.log import Appended, Bounds, Frame, Partition, Stretch
+from headwater.log.format.frame_filter import FrameFilter
 from headwater.streams.topic import TopicPartition
 
 _AGAIN: Final = 0.02
@@ -52,6 +54,10 @@ class ReplicatedLogs:
     async def in_doubt(self, partitions: Iterable[TopicPartition], timeout: float) -> Collection[TopicPartition]:
         """See PartitionLogs."""
         return await self._leadership.in_doubt(partitions, timeout)
+
+    def frame_filter(self, partition: NamedPartition, where: Filter) -> FrameFilter:
+        """See PartitionLogs."""
+        return frame_filter_of(self._store, partition, where)
 
     def damage(self, partition: TopicPartition, error: FrameDamaged) -> HeadwaterError:
         """See PartitionLogs."""

@@ -19,6 +19,7 @@ from headwater.broker.rpc.call import Call, check_readable
 from headwater.broker.rpc.carrying import SpreadReader
 from headwater.broker.rpc.messages import named_partition, pack_record
 from headwater.core.errors import HeadwaterError, InvalidConfiguration
+from headwater.core.filter import LONGEST_SENT, Filter
 from headwater.core.machine import machine
 from headwater.core.options import MIB
 from headwater.log import Extent
@@ -166,6 +167,7 @@ def _read_request(request: pb.FetchRequest, max_bytes: int, owner: str) -> ReadR
     """The request of a user, of `max_bytes` at most; raises InvalidConfiguration if it names no partition."""
     if not request.positions:
         raise InvalidConfiguration("a fetch names at least one partition")
+    filtered = any(position.where for position in request.positions)
     return ReadRequest(
         [_position(position) for position in request.positions],
         min(request.max_bytes or _DEFAULT_BYTES, max_bytes),
@@ -174,8 +176,8 @@ def _read_request(request: pb.FetchRequest, max_bytes: int, owner: str) -> ReadR
         request.generation,
         request.member_id,
         owner,
-        pass_on=not request.as_records,
-        direct=bool(request.machine) and not request.as_records and request.machine == machine(),
+        pass_on=not request.as_records and not filtered,
+        direct=bool(request.machine) and not request.as_records and not filtered and request.machine == machine(),
     )
 
 
@@ -218,6 +220,7 @@ def _position(position: pb.FetchPosition) -> ReadPosition:
         position.offset,
         position.timestamp_ns if by_time else None,
         position.end if position.HasField("end") else None,
+        Filter.parse(position.where, longest=LONGEST_SENT) if position.where else None,
     )
 
 
@@ -252,6 +255,7 @@ def _packed(read: PartitionRead) -> pb.FetchedPartition:
         next_offset=read.next_offset or 0,
         lag=read.lag,
         extents=_packed_extents(read.extents) if read.extents else None,
+        filtered=read.frame_filter is not None,
         error=None if read.error is None else pack_error(read.error),
     )
 

@@ -9,11 +9,13 @@ from headwater.broker.append_queue import AppendBatch, AppendQueues, Outcome
 from headwater.broker.backend import NamedPartition, NamedTopic, RecordsHop, RoutedAppend
 from headwater.broker.plain import RecordRouter
 from headwater.broker.runtime import Runtime
-from headwater.broker.stored import partition_of, sync_partitions
+from headwater.broker.stored import frame_filter_of, partition_of, sync_partitions
 from headwater.core.config import Acks
 from headwater.core.errors import FrameDamaged, HeadwaterError
+from headwater.core.filter import Filter
 from headwater.core.record import Record
 from headwater.log import Appended, Bounds, Frame, Partition, Stretch
+from headwater.log.format.frame_filter import FrameFilter
 from headwater.streams.store import Store
 from headwater.streams.topic import TopicPartition
 
@@ -35,6 +37,10 @@ class StandaloneLogs:
     async def in_doubt(self, partitions: Iterable[TopicPartition], timeout: float) -> Collection[TopicPartition]:  # noqa: ARG002
         """None: nobody else could lead them."""
         return ()
+
+    def frame_filter(self, partition: NamedPartition, where: Filter) -> FrameFilter:
+        """See PartitionLogs."""
+        return frame_filter_of(self._store, partition, where)
 
     def damage(self, partition: TopicPartition, error: FrameDamaged) -> HeadwaterError:  # noqa: ARG002
         """The error itself: there is no other replica."""
