@@ -233,6 +233,25 @@ def _cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def test_tail_begins_with_the_last_records_that_match(store: str) -> None:
+    with headwater.open(store) as opened:
+        opened.create_topic("mixed", partitions=2)
+        with opened.producer("mixed") as out:
+            for number in range(400):
+                out.send(b"%d" % number, key=b"rare" if number % 50 == 0 else b"common", timestamp=number)
+        command = [*HW, "tail", "mixed", "-n", "3", "--where", "key = 'rare'", "--where", "value <> '300'"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tail:
+            assert tail.stdout is not None
+            lines = [json.loads(tail.stdout.readline())["value"] for _ in range(3)]
+            assert lines == ["200", "250", "350"]
+            with opened.producer("mixed") as out:
+                out.send(b"no", key=b"common")
+                out.send(b"yes", key=b"rare")
+            assert json.loads(tail.stdout.readline())["value"] == "yes"
+            tail.send_signal(signal.SIGINT)
+            assert tail.wait(PATIENCE) == 130
+
+
 def test_a_topic_that_is_not_there_yet_is_waited_for_and_said(store: str) -> None:
     with subprocess.Popen([*HW, "tail", "late"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
         assert tail.stdout is not None

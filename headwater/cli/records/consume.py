@@ -12,9 +12,10 @@ import typer
 from headwater.cli.arguments import Mistake
 from headwater.cli.output import Json
 from headwater.cli.records.span import From, PositionRange, To, nearest, parse_span
-from headwater.cli.records.where import Where, bind_where, matching, parse_where
+from headwater.cli.records.where import Where, bind_where, parse_where
 from headwater.cli.records.writing import HELP, RecordWriter, writer_of
 from headwater.cli.target import StoreOption, TopicName, complete_group, opened
+from headwater.log.format.frame_filter import FrameFilter
 from headwater.streams.start import Start
 from headwater.streams.topic import PARTITION, TopicPartition
 
@@ -71,7 +72,7 @@ def consume(
     With --group it reads as a member of that group, which keeps its positions. Partitions are read one after the other;
     new records are shown as they come. In a pipe records are lines of JSON.
     """
-    span, filters = parse_span(start, end), parse_where(where)
+    span, condition = parse_span(start, end), parse_where(where)
     if span.ends and (follow or group):
         raise Mistake("--to or a range ends the reading: leave out --follow and --group")
     if group and output == "parquet":
@@ -79,7 +80,7 @@ def consume(
             "--group acknowledges records when they are written, and Parquet is written at the end: use --format arrow"
         )
     with opened(store) as opened_store:
-        selection = ConsumeSelection.of(opened_store.topic(topic), partition, filters, columns)
+        selection = ConsumeSelection.of(opened_store.topic(topic), partition, condition, columns)
         writer = writer_of(output, selection.output, selection.chosen is not None, as_json=as_json)
         comes = group is not None or follow
         batches = _following(opened_store, selection, span, group, follow) if comes else selection.scan(span)
@@ -95,13 +96,15 @@ class ConsumeSelection:
     partitions: list[int]
     every: bool
     """True if the user chose no partitions: then partitions that are added later are read too."""
-    filters: list[BoundFilter]
+    where: Filter | None
+    condition: BoundFilter | None
+    """The same, bound to the topic's schema."""
     chosen: list[str] | None
     output: pa.Schema
 
     @classmethod
     def of(
-        cls, topic: Topic, partitions: Sequence[int] | None, where: Sequence[Filter], columns: str | None
+        cls, topic: Topic, partitions: Sequence[int] | None, where: Filter | None, columns: str | None
     ) -> ConsumeSelection:
         """Check the arguments; raises Mistake."""
         schema, info = topic.schema, topic.info
@@ -119,21 +122,23 @@ class ConsumeSelection:
             schema,
             sorted(set(partitions)) if partitions else list(range(info.partitions)),
             not partitions,
+            where,
             bind_where(where, schema),
             chosen,
             pa.schema([available[name] for name in chosen or available]),
         )
 
     @property
+    def where_text(self) -> str | None:
+        """The filter as a consumer takes it."""
+        return None if self.where is None else self.where.text
+
+    @property
     def needed(self) -> list[str] | None:
         """The columns that have to be read; None is all."""
         if self.chosen is None:
             return None
-        names = [
-            *self.chosen,
-            *(name for condition in self.filters for name in sorted(condition.columns)),
-            self.schema.system("offset"),
-        ]
+        names = [*self.chosen, self.schema.system("offset")]
         return [name for name in dict.fromkeys(names) if name != self.schema.system("partition")]
 
     def offset(self, partition: Partition, position: Start) -> int:
@@ -148,7 +153,8 @@ class ConsumeSelection:
             ranges.append((number, partition, self.offset(partition, span.start), self.offset(partition, span.end)))
         for number, partition, first, last in ranges:
             if first < last:
-                for batch in partition.scan(first, last, columns=self.needed, schema=self.schema):
+                where = None if self.condition is None else FrameFilter(self.condition, number)
+                for batch in partition.scan(first, last, columns=self.needed, schema=self.schema, where=where):
                     yield number, batch, None
 
     def projected(self, number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -187,7 +193,7 @@ def _following(
     wanted = {TopicPartition(name, number) for number in selection.partitions}
     ends = {tp: selection.topic.partition(tp.partition).bounds().end for tp in wanted}
     first: Start = span.start if group is not None else "latest"
-    with store.consumer(name, group=group, start=first) as consumer:
+    with store.consumer(name, group=group, start=first, where=selection.where_text) as consumer:
         if group is None:
             for tp in consumer.assignment() & wanted:
                 consumer.seek(*tp, selection.offset(selection.topic.partition(tp.partition), span.start))
@@ -218,7 +224,7 @@ def _write(batches: Any, selection: ConsumeSelection, writer: RecordWriter, limi
     left = limit
     try:
         for number, batch, acknowledging in batches if left != 0 else ():
-            kept = matching(batch, number, selection.filters)
+            kept = batch
             cut = left is not None and kept.num_rows >= left
             if left is not None:
                 kept = kept.slice(0, left)

@@ -15,16 +15,18 @@ import typer
 
 from headwater.cli.descriptors import readable
 from headwater.cli.output import Json, printable
-from headwater.cli.records.where import Where, bind_where, matching, parse_where
+from headwater.cli.records.where import Where, bind_where, parse_where
 from headwater.cli.records.writing import HELP, RecordWriter, writer_of
 from headwater.cli.target import StoreOption, complete_topic, opened
 from headwater.core.errors import HeadwaterError
 from headwater.core.schema import RAW, Schema
+from headwater.log.format.frame_filter import FrameFilter
 from headwater.streams.pattern import TopicFilter
 from headwater.streams.topic import TopicPartition
 
 if TYPE_CHECKING:
-    from headwater.core.filter import BoundFilter, Filter
+    from headwater.core.filter import Filter
+    from headwater.log import Partition
     from headwater.streams import Consumer, Store
 
 app = typer.Typer(add_completion=False)
@@ -60,7 +62,7 @@ def tail(
     """Watch topics live, until Ctrl-C or q. The space bar pauses and resumes; no record is skipped."""
     if output in ("arrow", "parquet", "csv"):
         raise HeadwaterError(f"{output} needs an end, and a tail has none: use hw consume --format {output}")
-    filters = parse_where(where)
+    condition = parse_where(where)
     with opened(store) as opened_store:
         names = [name for name in opened_store.topics() if TopicFilter(topics)(name)]
         missing = [
@@ -71,26 +73,29 @@ def tail(
         if missing:
             sys.stderr.write(f"hw: topic {printable(', '.join(missing))} does not exist yet: waiting for it\n")
         writer = writer_of(output, RAW.full, chosen=False, as_json=as_json, topics=len(names) != 1)
-        TopicTail(opened_store, writer, filters).run(topics, names, lines)
+        TopicTail(opened_store, writer, condition).run(topics, names, lines)
 
 
 class TopicTail:
     """Writes the records that come to some topics."""
 
-    def __init__(self, store: Store, writer: RecordWriter, where: list[Filter]) -> None:
+    def __init__(self, store: Store, writer: RecordWriter, where: Filter | None) -> None:
         self._store = store
         self._writer = writer
         self._where = where
-        self._known: dict[str, tuple[Schema, list[BoundFilter]]] = {}
+        self._schemas: dict[str, Schema] = {}
 
     def run(self, topics: list[str], names: list[str], lines: int) -> None:
         """Write the last records of these topics, then new ones of them and of others that match the patterns."""
+        for name in names:
+            bind_where(self._where, self._store.topic(name).schema)
         ends = {
             TopicPartition(name, number): bounds.end
             for name in names
             for number, bounds in self._store.topic(name).bounds().items()
         }
-        with self._store.consumer(topics, start="latest") as consumer, _keys() as keys:
+        where = None if self._where is None else self._where.text
+        with self._store.consumer(topics, start="latest", where=where) as consumer, _keys() as keys:
             for tp in consumer.assignment():
                 if tp in ends:
                     consumer.seek(*tp, ends[tp])
@@ -103,15 +108,16 @@ class TopicTail:
                     return
 
     def _last(self, ends: dict[TopicPartition, int], lines: int) -> None:
-        """The newest records before these ends, over all partitions, in the order of their times."""
+        """The newest matching records before these ends, over all partitions, in the order of their times."""
         if not lines:
             return
         records: list[tuple[int, TopicPartition, pa.RecordBatch]] = []
         for tp, end in ends.items():
             topic = self._store.topic(tp.topic)
             partition, schema = topic.partition(tp.partition), topic.schema
-            first = max(end - lines, partition.bounds().start)
-            for batch in partition.scan(first, end, schema=schema) if first < end else ():
+            condition = bind_where(self._where, schema)
+            where = None if condition is None else FrameFilter(condition, tp.partition)
+            for batch in _last_batches(partition, end, lines, schema, where):
                 times = batch.column(schema.system("timestamp")).view(pa.int64()).to_pylist()
                 records += [(moment, tp, batch.slice(row, 1)) for row, moment in enumerate(times)]
         records.sort(key=lambda record: record[:2])
@@ -119,13 +125,24 @@ class TopicTail:
             self._write(tp.topic, tp.partition, batch)
 
     def _write(self, topic: str, partition: int, batch: pa.RecordBatch) -> None:
-        if topic not in self._known:
-            schema = self._store.topic(topic).schema
-            self._known[topic] = schema, bind_where(self._where, schema)
-        schema, filters = self._known[topic]
-        kept = matching(batch, partition, filters)
-        if kept.num_rows:
-            self._writer.write(topic, partition, kept, schema)
+        if topic not in self._schemas:
+            self._schemas[topic] = self._store.topic(topic).schema
+        self._writer.write(topic, partition, batch, self._schemas[topic])
+
+
+def _last_batches(
+    partition: Partition, end: int, count: int, schema: Schema, where: FrameFilter | None
+) -> list[pa.RecordBatch]:
+    """Return batches with the last `count` matching records before an offset, or a few more, or all that there are."""
+    start, span, records = partition.bounds().start, count, 0
+    batches: list[pa.RecordBatch] = []
+    while records < count and start < end:
+        first = max(end - span, start)
+        earlier = list(partition.scan(first, end, schema=schema, where=where))
+        records += sum(batch.num_rows for batch in earlier)
+        batches = [*earlier, *batches]
+        end, span = first, span * 2
+    return batches
 
 
 class _Keys:

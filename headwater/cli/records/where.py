@@ -1,11 +1,10 @@
-"""The option `--where`: filters, all of which must hold."""
+"""The option `--where`: filters, all of which must hold. They become one, which the store applies where it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 
 from headwater.cli.arguments import Mistake
@@ -26,25 +25,17 @@ Where = Annotated[
 ]
 
 
-def parse_where(texts: Sequence[str] | None) -> list[Filter]:
-    """Parse the filters of a command line; raises Mistake."""
+def parse_where(texts: Sequence[str] | None) -> Filter | None:
+    """Parse the filters of a command line, and return all of them as one; raises Mistake."""
     try:
-        return [Filter.parse(text) for text in texts or ()]
+        return Filter.all_of([Filter.parse(text) for text in texts or ()])
     except InvalidFilter as error:
         raise Mistake(f"--where: {error}") from None
 
 
-def bind_where(filters: Sequence[Filter], schema: Schema) -> list[BoundFilter]:
-    """Bind filters to a topic's schema; raises Mistake."""
+def bind_where(where: Filter | None, schema: Schema) -> BoundFilter | None:
+    """Bind the filter to a topic's schema; raises Mistake."""
     try:
-        return [condition.bind(schema) for condition in filters]
+        return None if where is None else where.bind(schema)
     except InvalidFilter as error:
         raise Mistake(f"--where: {error}") from None
-
-
-def matching(batch: pa.RecordBatch, partition: int, filters: Sequence[BoundFilter]) -> pa.RecordBatch:
-    """Return the records of a batch that match all filters."""
-    for condition in filters:
-        if batch.num_rows:
-            batch = batch.filter(condition.matches(batch, partition))
-    return batch
