@@ -71,6 +71,8 @@ class PartitionRead:
     """The places of frames in files, instead of the frames."""
     frame_filter: FrameFilter | None = None
     """Chooses the records of the frames, if not all are wanted."""
+    filtered: bool = False
+    """True if there are only records that match the filter of the position."""
     passed_on: list[memoryview] = field(default_factory=list)
     """Frames that were passed on as they were written, without being read."""
     records: Sequence[Record] | None = None
@@ -295,7 +297,7 @@ class WaitingReader:
             read.end = read.bounds.end if position.end is None else min(read.bounds.end, position.end)
             if position.where is not None and position.frame_filter is None:
                 position.frame_filter = self._logs.frame_filter(position.partition, position.where)
-            read.frame_filter = position.frame_filter
+            read.frame_filter, read.filtered = position.frame_filter, position.where is not None
         except HeadwaterError as error:
             read.error = error
             return read, None

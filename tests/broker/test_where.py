@@ -54,14 +54,14 @@ def position(store: Store) -> int:
 def test_only_what_matches_is_sent(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, 5, *[(b"no", bytes(1000))] * 100, (b"yes", b"this"))
     sizes: list[int] = []
-    answer = reader._answer
+    answer = reader.answer_of
 
     def counting(*arguments: Any, **options: Any) -> Any:
         result: reader.ReadAnswer[bytes] = answer(*arguments, **options)
         sizes.append(result.size)
         return result
 
-    monkeypatch.setattr(reader, "_answer", counting)
+    monkeypatch.setattr(reader, "answer_of", counting)
     with store.consumer("t", where="key = 'yes'") as inbox:
         assert [record.value for record in polled(inbox)] == [b"this"] * 5
     assert store.topic("t").scan(where="key = 'yes'").read_all().num_rows == 5

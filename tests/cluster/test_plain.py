@@ -111,6 +111,10 @@ def test_records_are_fetched_at_any_broker(stubs: list[Any]) -> None:
         since = [pb.FetchPosition(partition=each.partition, timestamp_ns=1) for each in all_positions()]
         answer = stub.Fetch(pb.FetchRequest(positions=since, as_records=True))
         assert [values(partition) for partition in answer.partitions] == [[b"%d" % n] for n in range(PARTITIONS)]
+        some = [pb.FetchPosition(partition=each.partition, where="value in ('0', '2')") for each in all_positions()]
+        answer = stub.Fetch(pb.FetchRequest(positions=some, as_records=True))
+        assert [values(p) for p in answer.partitions] == [[b"%d" % n] if n in (0, 2) else [] for n in range(PARTITIONS)]
+        assert {(p.filtered, p.next_offset) for p in answer.partitions} == {(True, 1)}
         twice = stub.Fetch(pb.FetchRequest(positions=[position(0), position(0, 1)], as_records=True))
         assert [values(partition) for partition in twice.partitions] == [[b"0"], []]
 

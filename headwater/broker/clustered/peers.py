@@ -93,7 +93,8 @@ class Peers:
         """The records at these positions, or those that come within `wait` seconds."""
         request = pb.FetchRequest(as_records=True, max_bytes=max_bytes, max_wait_ms=round(wait * 1000))
         for position in positions:
-            packed = request.positions.add(partition=pack_partition(position.partition), end=position.end)
+            where = "" if position.where is None else position.where.text
+            packed = request.positions.add(partition=pack_partition(position.partition), end=position.end, where=where)
             if position.timestamp_ns is None:
                 packed.offset = position.offset
             else:
@@ -174,7 +175,7 @@ def _read(fetched: pb.FetchedPartition, asked: ReadPosition) -> PartitionRead:
         read.error = unpack_error(fetched.error)
         return read
     read.records = list(map(unpack_record, fetched.records))
-    read.next_offset = fetched.next_offset
+    read.next_offset, read.filtered = fetched.next_offset, fetched.filtered
     if asked.timestamp_ns is not None:
         read.start = read.records[0].offset if read.records else fetched.next_offset
     return read

@@ -255,7 +255,7 @@ def _packed(read: PartitionRead) -> pb.FetchedPartition:
         next_offset=read.next_offset or 0,
         lag=read.lag,
         extents=_packed_extents(read.extents) if read.extents else None,
-        filtered=read.frame_filter is not None,
+        filtered=read.filtered,
         error=None if read.error is None else pack_error(read.error),
     )
 
