@@ -29,6 +29,7 @@ from headwater.client.leaders import Leaders
 from headwater.client.notice import Notice
 from headwater.core.config import ConsumerConfig
 from headwater.core.errors import (
+    DataLost,
     HeadwaterError,
     NotLeader,
     PartitionDeleted,
@@ -111,7 +112,8 @@ class RemoteFetcher:
             self._ask(without, member)
             behind = [cursor for cursor in without if self._source(cursor).behind]
             for cursor in behind:
-                cursor.fetch(1)  # it goes on where the log begins by now, and says so
+                with suppress(DataLost):  # if the consumer is to be told, it is when its turn comes
+                    cursor.fetch(1)  # it goes on where the log begins by now, and says so
             if behind:
                 self._ask(behind, member)
         if group is not None and (group.kept_elsewhere or not without):

@@ -45,7 +45,9 @@ class LiveTail:
         self._notes: list[dict[str, Any]] = []
         self._quiet_since = time.monotonic()
         # Partitions that come later are read from their beginning: nothing of them was seen.
-        self._consumer = store.consumer(topic, start="earliest", on_damage=self._damaged, fetch_bytes=256 * 1024)
+        self._consumer = store.consumer(
+            topic, start="earliest", on_damage=self._damaged, fetch_bytes=256 * 1024, on_loss="skip"
+        )
         for tp in self._consumer.assignment():
             if tp.partition in self._cursor:
                 self._go_to(tp.partition, self._cursor[tp.partition])

@@ -32,6 +32,7 @@ from headwater.core.options import (
 Sync = Literal["always", "never"] | float
 Compression = Literal["none", "zstd", "lz4"]
 Acks = Literal["all", "leader", "none"]
+OnLoss = Literal["raise", "skip"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "text"]
 
@@ -189,6 +190,10 @@ class ConsumerConfig(Options):
     auto_ack: bool = False
     """Take a record as done when the next poll comes. Convenient, and right if your handling never fails: a record that
     it failed on is not seen again. Without it, what you forget to acknowledge comes again."""
+
+    on_loss: OnLoss = "raise"
+    """If retention has removed records before this consumer has read them: `raise` has `poll` raise DataLost, with the
+    offsets, until you seek; `skip` logs them and goes on, so records go missing and only the log tells."""
 
     auto_commit_records: Annotated[int | None, count(1, 1 << 40)] = None
     """With `auto_ack`, commit when so many records are done, or after the next one's time if that comes first. A crash

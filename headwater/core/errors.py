@@ -453,13 +453,24 @@ class RangeUnreadable(StoreError):
 
 
 class DataLost(StoreError):
-    """Records were removed before a query of Spark has read them. `partition` is None when a whole topic was."""
+    """Records were removed before a consumer, or a query of Spark, has read them: `start` up to, and without, `end`.
 
-    def __init__(self, topic: str, partition: int | None, start: int | None, end: int | None, why: str) -> None:
+    `partition` is None when a whole topic was removed.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int | None,
+        start: int | None,
+        end: int | None,
+        why: str,
+        advice: str = "to go on without them set the option failOnDataLoss to false",
+    ) -> None:
         subject = topic if partition is None else f"{topic}/{partition}"
         records = "records are" if start is None else f"offsets {start} to {end} (exclusive) are"
         self.finding = f"{subject}: {records} gone before they were read: {why}"
-        super().__init__(f"{self.finding}; to go on without them set the option failOnDataLoss to false")
+        super().__init__(f"{self.finding}; {advice}")
         self.topic = topic
         self.partition = partition
         self.start = start

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from headwater.core.config import ConsumerConfig
 from headwater.core.errors import InvalidFilter, StaleMember
-from headwater.streams.cursor import Cursor, OnLoss
+from headwater.streams.cursor import Cursor, OnRecordsDamaged
 from headwater.streams.cursors import Cursors
 from headwater.streams.fixed_share import FixedShare
 from headwater.streams.group import TopicKey
@@ -43,7 +43,7 @@ class Callbacks:
 
     on_assign: OnChange | None = None
     on_revoke: OnChange | None = None
-    on_damage: OnLoss | None = None
+    on_damage: OnRecordsDamaged | None = None
 
 
 class ConsumerAssignment:
@@ -157,7 +157,8 @@ class ConsumerAssignment:
         except InvalidFilter as error:  # a topic that came later: the others are read on
             refusal = error
         source = self._fetcher.source(tp, key, partition, where)
-        cursor = Cursor(tp, key, partition, position, generation, self._callbacks.on_damage, source)
+        on_damage, on_loss = self._callbacks.on_damage, self._config.on_loss
+        cursor = Cursor(tp, key, partition, position, generation, on_damage, source, on_loss)
         cursor.refusal = refusal
         return cursor
 

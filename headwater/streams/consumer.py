@@ -30,7 +30,7 @@ from headwater.core.errors import (
 )
 from headwater.streams.assignment import Callbacks, ConsumerAssignment, OnChange
 from headwater.streams.auto_commit import AutoCommit
-from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnLoss
+from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnRecordsDamaged
 from headwater.streams.fetch_collector import FetchCollector
 from headwater.streams.fixed_share import FixedShare
 from headwater.streams.group import Commit, PositionClaim
@@ -76,7 +76,7 @@ class Consumer:
         static: tuple[int, int] | None = None,
         on_assign: OnChange | None = None,
         on_revoke: OnChange | None = None,
-        on_damage: OnLoss | None = None,
+        on_damage: OnRecordsDamaged | None = None,
         where: str | None = None,
     ) -> None:
         share = None if static is None else FixedShare(static)

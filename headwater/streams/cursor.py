@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headwater.core.errors import FrameDamaged, HeadwaterError, OffsetOutOfRange, RecordsDamaged
+from headwater.core.config import OnLoss
+from headwater.core.errors import DataLost, FrameDamaged, HeadwaterError, OffsetOutOfRange, RecordsDamaged
 from headwater.core.record import NO_HEADERS
 from headwater.log import Partition, StoredFrame
 from headwater.log.format.projection import Projection
@@ -21,7 +22,7 @@ from headwater.streams.topic import TopicPartition
 
 _log = logging.getLogger(__name__)
 
-OnLoss = Callable[[RecordsDamaged], object]
+OnRecordsDamaged = Callable[[RecordsDamaged], object]
 """Told of records that cannot be read, before they are passed over. Its exceptions come out of the poll instead."""
 
 
@@ -57,8 +58,9 @@ class Cursor:
         partition: Partition,
         position: int,
         generation: int = 0,
-        on_damage: OnLoss | None = None,
+        on_damage: OnRecordsDamaged | None = None,
         source: Source | None = None,
+        on_loss: OnLoss = "raise",
     ) -> None:
         self.tp = tp
         self.key = key
@@ -67,6 +69,7 @@ class Cursor:
         self.partition = partition
         self.source: Source = source or partition
         self._on_damage = on_damage
+        self._on_loss = on_loss
         self.refusal: HeadwaterError | None = None
         """The reason why nothing can be read here, for the consumer to be told."""
         self.next = position
@@ -96,17 +99,15 @@ class Cursor:
         """Read ahead if nothing is; whether there is something to hand out.
 
         Damage comes up when everything before it was handed out. It raises RecordsDamaged, each time anew; or it is
-        told to `on_damage`, counts as done, and what is behind it is read.
+        told to `on_damage`, counts as done, and what is behind it is read. Records that were removed before they were
+        read raise DataLost, each time anew; or they are logged, and count as done.
         """
         if self.refusal is not None:
             raise self.refusal
         while not self.frames and not self.records:
             bounds = self.source.bounds()
             if self.next < bounds.start:
-                _log.warning(
-                    "%s: offsets %d to %d were removed before they were read", self.tp, self.next, bounds.start
-                )
-                self._pass_over(bounds.start)
+                self._lose(bounds.start)
             if self.next >= bounds.end:
                 return False
             try:
@@ -126,6 +127,15 @@ class Cursor:
                 if not frames:  # a compaction has left nothing from here to the end
                     self._pass_over(bounds.end)
         return True
+
+    def _lose(self, start: int) -> None:
+        """Raise DataLost for what is missing before the `start` of the log, or go on there and log it."""
+        advice = f"to go on without them use seek(..., {start}), on_loss='skip' or hw group reset"
+        lost = DataLost(*self.tp, self.next, start, "the log begins behind them by now", advice)
+        if self._on_loss == "raise":
+            raise lost
+        _log.warning("%s", lost.finding)
+        self._pass_over(start)
 
     def _pass_over(self, offset: int) -> None:
         """Go on at `offset`: there is nothing to read before it, and nobody has to wait for that."""

@@ -32,7 +32,7 @@ from headwater.streams.assignment import OnChange
 from headwater.streams.catalog import MAX_PARTITIONS, TopicInfo, check_replication
 from headwater.streams.configuring import configured, partition_config
 from headwater.streams.consumer import Consumer
-from headwater.streams.cursor import OnLoss
+from headwater.streams.cursor import OnRecordsDamaged
 from headwater.streams.group import Group
 from headwater.streams.ports import Appender, Fetcher, GroupCoordinator, StoreBackend, TransactionCoordinator
 from headwater.streams.producer import Producer
@@ -395,7 +395,7 @@ class Store:
         static: tuple[int, int] | None = None,
         on_assign: OnChange | None = None,
         on_revoke: OnChange | None = None,
-        on_damage: OnLoss | None = None,
+        on_damage: OnRecordsDamaged | None = None,
         where: str | None = None,
         config: ConsumerConfig | None = None,
         **options: Any,

@@ -344,23 +344,75 @@ def test_an_end_that_a_compaction_has_emptied_is_done(store: Store, clock: Manua
         assert values(inbox.poll(timeout=300)) == [2]
 
 
+def overtake(store: Store, inbox: hw.Consumer) -> None:
+    """Acknowledge the first ten records of a consumer, and remove the next ten before it can read them."""
+    for record in inbox.poll(10):
+        inbox.ack(record)
+    inbox.pause()
+    assert inbox.poll() == []  # from now on nothing is fetched ahead either
+    fill(store, "orders", 10, first=10)
+    store.topic("orders").partition(0).roll()
+    fill(store, "orders", 5, first=20)
+    store.topic("orders").partition(0).delete_before(20)
+    inbox.resume()
+
+
 def test_retention_moves_a_slow_consumer_on_and_says_so(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     store.create_topic("orders")
     fill(store, "orders", 10)
-    with store.consumer("orders", group="g", fetch_bytes=1) as inbox:
-        for record in inbox.poll(10):
-            inbox.ack(record)
-        inbox.pause()
-        assert inbox.poll() == []  # from now on nothing is fetched ahead either
-        fill(store, "orders", 10, first=10)
-        store.topic("orders").partition(0).roll()
-        fill(store, "orders", 5, first=20)
-        store.topic("orders").partition(0).delete_before(20)
-        inbox.resume()
+    with store.consumer("orders", group="g", fetch_bytes=1, on_loss="skip") as inbox:
+        overtake(store, inbox)
         with caplog.at_level(logging.WARNING):
             assert drain(inbox) == [20, 21, 22, 23, 24]
-        assert "offsets 10 to 20 were removed" in caplog.text
+        assert "orders/0: offsets 10 to 20 (exclusive) are gone before they were read" in caplog.text
     assert committed(store, "g") == 25
+
+
+def lost_after(inbox: hw.Consumer, timeout: float, seen: list[int]) -> hw.DataLost:
+    """Poll until records turn out to be lost; what comes before that is seen."""
+    while True:
+        try:
+            seen += values(inbox.poll(timeout=timeout))
+        except hw.DataLost as lost:
+            return lost
+
+
+@pytest.mark.parametrize("timeout", [0, 0.2])
+def test_retention_that_overtakes_a_consumer_raises_until_it_seeks(store: Store, timeout: float) -> None:
+    store.create_topic("orders", partitions=2)
+    fill(store, "orders", 10)
+    seen: list[int] = []
+    with store.consumer("orders", group="g", fetch_bytes=1) as inbox:
+        overtake(store, inbox)
+        fill(store, "orders", 3, partition=1, first=100)
+        for _ in range(3):
+            lost = lost_after(inbox, timeout, seen)
+            assert (lost.topic, lost.partition, lost.start, lost.end) == ("orders", 0, 10, 20)
+            assert "on_loss='skip'" in str(lost)
+        assert seen == [100, 101, 102], "the other partition is not held up"
+        inbox.commit()
+        assert committed(store, "g") == 10, "nothing is passed over"
+    with store.consumer("orders", group="g") as inbox:
+        assert lost_after(inbox, timeout, seen).start == 10, "whoever takes over is told too"
+        inbox.seek("orders", 0, 20)
+        assert [number for number in drain(inbox) if number < 100] == [20, 21, 22, 23, 24]
+    assert committed(store, "g") == 25
+
+
+def test_batches_that_were_removed_raise_too(store: Store) -> None:
+    store.create_topic("orders")
+    fill(store, "orders", 10)
+    with store.consumer("orders", fetch_bytes=1, where="value <> '21'") as inbox:
+        overtake(store, inbox)
+        with pytest.raises(hw.DataLost, match="offsets 10 to 20"):
+            inbox.poll_batches()
+        inbox.seek("orders", 0, "earliest")
+        assert inbox.poll_batches()[0].batch["offset"].to_pylist() == [20, 22, 23, 24]
+
+
+def test_what_to_do_about_losses_is_one_of_two(store: Store) -> None:
+    with pytest.raises(hw.InvalidConfiguration, match="on_loss"):
+        store.consumer("orders", on_loss="ignore")
 
 
 def test_damage_holds_up_its_own_partition_and_passes_nothing_over(tmp_path: Path) -> None:

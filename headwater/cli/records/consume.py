@@ -15,6 +15,7 @@ from headwater.cli.records.span import From, PositionRange, To, nearest, parse_s
 from headwater.cli.records.where import Where, bind_where, parse_where
 from headwater.cli.records.writing import HELP, RecordWriter, writer_of
 from headwater.cli.target import StoreOption, TopicName, complete_group, opened
+from headwater.core.config import OnLoss
 from headwater.log.format.frame_filter import FrameFilter
 from headwater.streams.start import Start
 from headwater.streams.topic import PARTITION, TopicPartition
@@ -64,6 +65,12 @@ def consume(
         str | None, typer.Option("--columns", "-c", metavar="A,B,…", help="Only these columns, in this order.")
     ] = None,
     output: Annotated[str | None, typer.Option("--format", "-o", metavar="FORMAT", help=f"{HELP}.")] = None,
+    on_loss: Annotated[
+        OnLoss | None,
+        typer.Option(
+            "--on-loss", help="If records were removed before they were read: end with an error, or skip them."
+        ),
+    ] = None,
     store: StoreOption = None,
     as_json: Json = False,
 ) -> None:
@@ -83,7 +90,7 @@ def consume(
         selection = ConsumeSelection.of(opened_store.topic(topic), partition, condition, columns)
         writer = writer_of(output, selection.output, selection.chosen is not None, as_json=as_json)
         comes = group is not None or follow
-        batches = _following(opened_store, selection, span, group, follow) if comes else selection.scan(span)
+        batches = _following(opened_store, selection, span, group, follow, on_loss) if comes else selection.scan(span)
         _write(batches, selection, writer, limit)
 
 
@@ -186,14 +193,20 @@ _Batches = Iterator[tuple[int, pa.RecordBatch, Acknowledging | None]]
 
 
 def _following(
-    store: Store, selection: ConsumeSelection, span: PositionRange, group: str | None, follow: bool
+    store: Store,
+    selection: ConsumeSelection,
+    span: PositionRange,
+    group: str | None,
+    follow: bool,
+    on_loss: OnLoss | None,
 ) -> _Batches:
     """Read records as they come, for ever. A group's member that does not follow ends at the ends of its beginning."""
     name = selection.topic.name
     wanted = {TopicPartition(name, number) for number in selection.partitions}
     ends = {tp: selection.topic.partition(tp.partition).bounds().end for tp in wanted}
     first: Start = span.start if group is not None else "latest"
-    with store.consumer(name, group=group, start=first, where=selection.where_text) as consumer:
+    options = {} if on_loss is None else {"on_loss": on_loss}
+    with store.consumer(name, group=group, start=first, where=selection.where_text, **options) as consumer:
         if group is None:
             for tp in consumer.assignment() & wanted:
                 consumer.seek(*tp, selection.offset(selection.topic.partition(tp.partition), span.start))

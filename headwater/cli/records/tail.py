@@ -95,7 +95,7 @@ class TopicTail:
             for number, bounds in self._store.topic(name).bounds().items()
         }
         where = None if self._where is None else self._where.text
-        with self._store.consumer(topics, start="latest", where=where) as consumer, _keys() as keys:
+        with self._store.consumer(topics, start="latest", where=where, on_loss="skip") as consumer, _keys() as keys:
             for tp in consumer.assignment():
                 if tp in ends:
                     consumer.seek(*tp, ends[tp])
