@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headwater.core.version import __version__
 from headwater.monitoring.exposition import Family, Histogram, Labels, MetricSample, exposition
 from headwater.streams.group import GroupInfo
+from headwater.streams.topic import TopicStatistics
 
 if TYPE_CHECKING:
     from headwater.broker.backend import LocalTopic, Operations
@@ -119,6 +120,49 @@ def _cluster(operations: Operations) -> Iterator[Family]:
         yield _family(f"headwater_cluster_{name}", "gauge", meaning, gauges.get(name, 0.0))
 
 
+_COUNTERS: Final = {
+    "writes": ("writes_total", "Writes of frames; appends that arrive together share one."),
+    "write_ns": ("write_seconds_total", "Time that writes took."),
+    "shortest_write_ns": ("write_seconds_min", "The shortest write ever; 0 if there was none."),
+    "longest_write_ns": ("write_seconds_max", "The longest write ever."),
+    "failed_writes": ("failed_writes_total", "Writes that failed."),
+    "syncs": ("syncs_total", "Syncs."),
+    "sync_ns": ("sync_seconds_total", "Time that syncs took."),
+    "shortest_sync_ns": ("sync_seconds_min", "The shortest sync ever; 0 if there was none."),
+    "longest_sync_ns": ("sync_seconds_max", "The longest sync ever."),
+    "failed_syncs": ("failed_syncs_total", "Syncs that failed."),
+    "compressed_frames": ("compressed_frames_total", "Frames that were appended compressed."),
+    "compression_bytes_in": ("compression_in_bytes_total", "Bytes of compressed frames before compression."),
+    "compression_bytes_out": ("compression_out_bytes_total", "Bytes of compressed frames."),
+    "compression_skipped": ("compression_skipped_total", "Frames that were too small to be compressed."),
+    "compression_ns": ("compression_seconds_total", "Time that producers in this process took to compress."),
+    "rotations": ("rotations_total", "Segments that were closed and followed by another."),
+    "rotation_ns": ("rotation_seconds_total", "Time that rotations took."),
+    "failed_rotations": ("failed_rotations_total", "Rotations that failed."),
+    "index_writes": ("index_writes_total", "Writes of index entries."),
+    "failed_index_writes": ("failed_index_writes_total", "Writes of index entries that failed."),
+    "readers": ("readers_total", "Handles that have read, of any process."),
+    "reads": ("reads_total", "Reads of frames."),
+    "cache_hits": ("reader_cache_hits_total", "Reads of segments that were mapped already."),
+    "mappings": ("reader_mappings_total", "Segments that were mapped."),
+    "remappings": ("reader_remappings_total", "Segments that were mapped again because they had grown."),
+    "evictions": ("reader_evictions_total", "Mappings that were given back because the cache was full."),
+    "errors": ("errors_total", "Failures of any kind."),
+    "last_error_ns": ("last_error_timestamp_seconds", "When the last failure was; 0 if there was none."),
+    "retention_runs": ("retention_runs_total", "Runs of retention that removed or protected something."),
+    "last_retention_ns": ("last_retention_timestamp_seconds", "When the last of them was; 0 if there was none."),
+    "retention_ns": ("retention_seconds_total", "Time that they took."),
+    "retention_records": ("retention_records_total", "Records that retention has removed."),
+    "retention_bytes": ("retention_bytes_total", "Bytes that retention has removed."),
+    "removed_segments": ("retention_segments_total", "Segments that retention has removed."),
+    "failed_retentions": ("failed_retentions_total", "Runs of retention that failed."),
+    "protected_segments": ("protected_segments", "Segments kept only because a group has yet to read them."),
+    "protected_bytes": ("protected_bytes", "Bytes kept only because a group has yet to read them."),
+    "failed_recoveries": ("failed_recoveries_total", "Recoveries that failed."),
+}
+"""The metric and its meaning for each of `Counters`."""
+
+
 def _topics(topics: Sequence[LocalTopic], groups: Mapping[str, GroupInfo]) -> Iterator[Family]:
     by_topic = {topic.name: topic.statistics for topic in topics if topic.statistics is not None}
     uuids = {topic.uuid: topic.name for topic in topics if topic.statistics is not None}
@@ -129,12 +173,14 @@ def _topics(topics: Sequence[LocalTopic], groups: Mapping[str, GroupInfo]) -> It
         ("bytes", "gauge", "Bytes on disk.", "bytes"),
         ("segments", "gauge", "Segments on disk.", "segments"),
         ("damaged_total", "counter", "Stretches of damage that were met.", "damaged"),
+        ("recoveries_total", "counter", "Recoveries that found something to do.", "recoveries"),
     ):
         samples = [
             MetricSample((("topic", name),), sum(getattr(partition, attribute) for partition in statistics.partitions))
             for name, statistics in by_topic.items()
         ]
         yield Family(f"headwater_topic_{suffix}", "counter" if kind == "counter" else "gauge", meaning, samples)
+    yield from _activity(by_topic)
     yield Family(
         "headwater_topic_unhealthy",
         "gauge",
@@ -145,11 +191,23 @@ def _topics(topics: Sequence[LocalTopic], groups: Mapping[str, GroupInfo]) -> It
     yield from _groups(groups, uuids, ends)
 
 
+def _activity(by_topic: Mapping[str, TopicStatistics]) -> Iterator[Family]:
+    """The counters of each topic. Times are seconds, as everywhere in Prometheus."""
+    for counter, (suffix, meaning) in _COUNTERS.items():
+        samples = []
+        for name, statistics in by_topic.items():
+            value: float = getattr(statistics.counters, counter)
+            samples.append(MetricSample((("topic", name),), value / 1e9 if counter.endswith("_ns") else value))
+        yield Family(f"headwater_topic_{suffix}", "counter" if suffix.endswith("_total") else "gauge", meaning, samples)
+
+
 def _groups(groups: Mapping[str, GroupInfo], uuids: dict[bytes, str], ends: dict[bytes, list[int]]) -> Iterator[Family]:
     lags: Counter[Labels] = Counter()
     members: list[MetricSample] = []
+    commits: list[MetricSample] = []
     for name, described in groups.items():
         members.append(MetricSample((("group", name),), len(described.members)))
+        commits.append(MetricSample((("group", name),), described.commits))
         for (uuid, partition), position in described.positions.items():
             if partition < len(ends.get(uuid, ())):
                 labels = (("group", name), ("topic", uuids[uuid]))
@@ -157,6 +215,7 @@ def _groups(groups: Mapping[str, GroupInfo], uuids: dict[bytes, str], ends: dict
     meaning = "Records that the group has yet to acknowledge, in partitions where it has a position."
     yield Family("headwater_group_lag_records", "gauge", meaning, [MetricSample(*item) for item in lags.items()])
     yield Family("headwater_group_members", "gauge", "Members of the group.", members)
+    yield Family("headwater_group_commits_total", "counter", "Positions that the group has set.", commits)
 
 
 def _process() -> Iterator[Family]:

@@ -313,4 +313,11 @@ def _partitions(messages: Iterable[Any]) -> frozenset[TopicPartition]:
 
 
 def _position(message: pb.Position) -> Position:
-    return Position(message.topic_uuid, message.partition, 0, message.offset, message.committed_ns, message.generation)
+    return Position(
+        message.topic_uuid,
+        message.partition,
+        message.commits,
+        message.offset,
+        message.committed_ns,
+        message.generation,
+    )

@@ -43,6 +43,7 @@ from headwater.streams.catalog import TopicInfo, partition_uuid
 from headwater.streams.receipt import Outcome
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
+from headwater.wire.statistics import unpack_statistics
 
 _FETCH_BYTES: Final = 4 * 1024 * 1024
 
@@ -223,24 +224,3 @@ class RemotePartition(Partition):
     def close(self) -> None:
         self._closed = True
         self._appender.close()
-
-
-def unpack_statistics(message: pb.PartitionStatistics) -> PartitionStatistics:
-    """The numbers in a message."""
-    return PartitionStatistics(
-        start=message.log_start,
-        end=message.log_end,
-        durable_end=message.durable_end,
-        segments=message.segments,
-        bytes=message.bytes,
-        total_records=message.total_records,
-        total_frames=message.total_frames,
-        total_bytes=message.total_bytes,
-        total_appends=message.total_appends,
-        total_syncs=message.total_syncs,
-        last_append_ns=message.last_append_ns,
-        recoveries=message.recoveries,
-        damaged=message.damaged,
-        poisoned=message.poisoned,
-        mapped_bytes=message.mapped_bytes,
-    )

@@ -17,7 +17,7 @@ from headwater.client.fetcher import RemoteFetcher
 from headwater.client.group import RemoteGroup
 from headwater.client.heartbeats import Heartbeats
 from headwater.client.leaders import Leaders
-from headwater.client.partition import RemotePartition, unpack_statistics
+from headwater.client.partition import RemotePartition
 from headwater.client.sender import Sender
 from headwater.client.transaction import RemoteTransactionCoordinator
 from headwater.core.address import Address, parse_store
@@ -34,6 +34,7 @@ from headwater.streams.ports import Appender
 from headwater.streams.store import Store
 from headwater.streams.topic import TopicStatistics
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.statistics import unpack_statistics
 
 
 class RemoteBackend:

@@ -64,6 +64,7 @@ def shown_group(request: PageRequest) -> dict[str, Any]:
                 "end": end,
                 "lag": None if end is None else max(end - position.offset, 0),
                 "committed": position.committed_ns / 1e6,
+                "commits": position.commits,
                 "owner": info.owners.get(tp),
             }
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Final
 
 import pyarrow as pa
@@ -89,6 +90,7 @@ def shown_topic(request: PageRequest) -> dict[str, Any]:
         "total_bytes": statistics.total_bytes,
         "rate": rate[0],
         "bytes_per_second": rate[1],
+        "activity": asdict(statistics.counters),
         "raw": topic.schema.raw,
         "internal": topic.name.startswith("__"),
         "partitions": [

@@ -50,6 +50,8 @@ class PartitionPlan:
     compacts: bool = False
     compaction: CompactionReport | None = None
     count: int = 0
+    wanted: int = 0
+    """The number of segments that the limits want gone."""
     protected_by: set[str] = field(default_factory=set)
     error: str | None = None
 
@@ -279,7 +281,8 @@ class CleaningPass:
         if config.compact:
             forced = min(forced, wanted)  # its oldest records may be the present ones: only its own limits count
         plan.count = max(allowed, forced)
-        plan.blame(max(wanted, forced))
+        plan.wanted = max(wanted, forced)
+        plan.blame(plan.wanted)
 
     def _limit_total(self, plans: list[PartitionPlan]) -> None:
         """Let the oldest closed segments go, wherever they are, while the store is too large."""
@@ -304,9 +307,10 @@ class CleaningPass:
     # Acting.
 
     def _delete(self, plan: PartitionPlan) -> CleanedPartition:
-        if plan.count and not self._dry_run and not self._stop:
+        if max(plan.count, plan.wanted) and not self._dry_run and not self._stop:
+            protected = plan.segments[plan.count : plan.wanted]
             try:
-                plan.partition.delete_before(plan.segments[plan.count].base)
+                plan.partition.remove_expired(plan.segments[plan.count].base if plan.count else None, protected)
             except (HeadwaterError, OSError) as error:
                 plan.error = str(error)
                 self._errors.append(f"{plan.tp}: {error}")

@@ -6,6 +6,7 @@ and `Partition.records` read it back. `DirectoryPartition` is a log in a directo
 
 from headwater.log.clock import Clock
 from headwater.log.directory import ClosedSegment, DirectoryPartition
+from headwater.log.files.counters import Counters
 from headwater.log.files.disk import Disk
 from headwater.log.format.encode import encode, encode_batch
 from headwater.log.format.frame import Frame, FrameHeader, Identity, StoredFrame
@@ -15,7 +16,7 @@ from headwater.log.format.untrusted import admit
 from headwater.log.maintain.compaction import CompactionReport
 from headwater.log.maintain.retention import RetentionReport, SegmentFacts
 from headwater.log.memory import MemoryPartition
-from headwater.log.partition import Bounds, Partition, PartitionStatistics
+from headwater.log.partition import Bounds, Partition, PartitionStatistics, no_statistics
 from headwater.log.recover.mending import Hole, Mending
 from headwater.log.recover.report import Damage, RecoveryReport
 from headwater.log.recover.survivors import Survivors
@@ -27,6 +28,7 @@ __all__ = [
     "Clock",
     "ClosedSegment",
     "CompactionReport",
+    "Counters",
     "Damage",
     "DirectoryPartition",
     "Disk",
@@ -51,4 +53,5 @@ __all__ = [
     "admit",
     "encode",
     "encode_batch",
+    "no_statistics",
 ]

@@ -23,6 +23,10 @@ class Clock:
         """Nanoseconds since the machine was started, asleep or awake. They never go back and never jump."""
         return time.clock_gettime_ns(_BOOT_CLOCK)
 
+    def measured(self, elapsed_ns: int) -> int:
+        """Return a time span that was measured by the machine's own clock, as this clock sees it."""
+        return elapsed_ns
+
     def boot_id(self) -> str:
         """Return an identifier of the start that the boot clock counts from; empty if the system does not tell."""
         return _boot_id()

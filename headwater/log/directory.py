@@ -20,6 +20,7 @@ from headwater.core.errors import (
 )
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.elapsed import Elapsed
+from headwater.log.files.counters import unpack_counters
 from headwater.log.files.disk import REAL_DISK, Disk, refuse_network_file_system
 from headwater.log.files.lock import PartitionLock
 from headwater.log.files.refusals import opening, writing
@@ -277,6 +278,9 @@ class DirectoryPartition(Partition):
     def delete_before(self, offset: int) -> None:
         self._changes.delete_before(offset)
 
+    def remove_expired(self, offset: int | None, protected: Sequence[SegmentFacts] = ()) -> None:
+        self._changes.expire(offset, protected)
+
     def segments(self) -> list[SegmentFacts]:
         self._owner.check_present()
         state, closed = self._reader.closed()
@@ -296,8 +300,9 @@ class DirectoryPartition(Partition):
         self._look()
         facts = self.segments()
         count = expired(facts, self.config, self.elapsed.age_ns, keep_from)
-        if count:
-            self._changes.delete_before(facts[count].base)
+        wanted = expired(facts, self.config, self.elapsed.age_ns, None)
+        if wanted:
+            self.remove_expired(facts[count].base if count else None, facts[count:wanted])
         return RetentionReport(count, sum(fact.size for fact in facts[:count]), self.bounds().start)
 
     def _look(self) -> None:
@@ -459,9 +464,11 @@ class DirectoryPartition(Partition):
             damaged=state.damaged + with_damage(read_damage(self.path), missing)[1],
             poisoned=state.poisoned,
             mapped_bytes=self._reader.mappings.mapped_bytes,
+            counters=self._reader.with_own(unpack_counters(state.counters)),
         )
 
     def close(self) -> None:
+        self._reader.publish_counts()
         self._writer.close()
         # Now, and not when garbage is collected: until then a file that was deleted keeps its place on the disk.
         self._reader.mappings.drop(self._reader.mappings.mapped())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 
@@ -14,6 +14,7 @@ from headwater.core.errors import OffsetOutOfRange, PartitionClosed
 from headwater.log.clock import REAL_CLOCK, Clock
 from headwater.log.elapsed import Elapsed
 from headwater.log.entropy import random_bytes
+from headwater.log.files.counters import NO_COUNTERS, count, count_compression, put, unpack_counters
 from headwater.log.files.segment import SEGMENT_HEADER_BYTES, seed_of
 from headwater.log.format.frame import (
     GROUP_FIRST,
@@ -31,6 +32,7 @@ from headwater.log.maintain.retention import RetentionReport, SegmentFacts, expi
 from headwater.log.partition import Bounds, Partition, PartitionStatistics
 from headwater.log.recover.report import OnDamage
 from headwater.log.write.commit import Appended
+from headwater.log.write.flush import compression_of
 from headwater.log.write.producers import ProducerTable
 from headwater.log.write.rewrite import cut_frame
 
@@ -72,6 +74,7 @@ class MemoryPartition(Partition):
         self._segments = [_Segment(0, clock.now_ns())]
         self._producers = ProducerTable()
         self._records = self._frame_count = self._bytes = self._appends = self._last_append_ns = 0
+        self._counters = NO_COUNTERS
         self._closed = False
 
     def __str__(self) -> str:
@@ -118,6 +121,11 @@ class MemoryPartition(Partition):
                 self._records += frame.record_count
                 self._frame_count += 1
                 self._bytes += frame.length
+            compression = compression_of(group)
+            if compression is not None:
+                *counted, compression_ns = compression
+                counted.append(self._clock.measured(compression_ns))
+                self._counters = count_compression(self._counters, counted)
             return Appended(base, offset)
 
     def _store(self, frame: Frame, offset: int, group: int) -> StoredFrame:
@@ -181,6 +189,7 @@ class MemoryPartition(Partition):
             self._producers.expire(self._elapsed.is_older(self.config.producer_expiry))
             self._segments.append(_Segment(self._end, now))
             self._segments[-1].producers = self._producers.pack()
+            self._counters = count(self._counters, rotations=1)
             return True
 
     def truncate(self, offset: int) -> None:
@@ -249,10 +258,34 @@ class MemoryPartition(Partition):
         with self._open():
             facts = self.segments()
             self._elapsed.look()
-            count = expired(facts, self.config, self._elapsed.age_ns, keep_from)
-            if count:
-                self.delete_before(max(facts[count].base, self._start))
-            return RetentionReport(count, sum(fact.size for fact in facts[:count]), self._start)
+            number = expired(facts, self.config, self._elapsed.age_ns, keep_from)
+            wanted = expired(facts, self.config, self._elapsed.age_ns, None)
+            if wanted:
+                offset = max(facts[number].base, self._start) if number else None
+                self.remove_expired(offset, facts[number:wanted])
+            return RetentionReport(number, sum(fact.size for fact in facts[:number]), self._start)
+
+    def remove_expired(self, offset: int | None, protected: Sequence[SegmentFacts] = ()) -> None:
+        with self._open():
+            started = self._clock.boot_ns()
+            before = list(self._segments)
+            if offset is not None:
+                self.delete_before(offset)
+            removed = [segment for segment in before if segment not in self._segments]
+            counters = count(
+                self._counters,
+                retention_runs=1,
+                retention_ns=self._clock.boot_ns() - started,
+                retention_records=sum(frame.header.record_count for segment in removed for frame in segment.frames),
+                retention_bytes=sum(segment.size for segment in removed),
+                removed_segments=len(removed),
+            )
+            self._counters = put(
+                counters,
+                last_retention_ns=max(self._clock.now_ns(), 0),
+                protected_segments=len(protected),
+                protected_bytes=sum(segment.size for segment in protected),
+            )
 
     def compact(self) -> CompactionReport:
         with self._open():
@@ -301,6 +334,7 @@ class MemoryPartition(Partition):
                 damaged=0,
                 poisoned=False,
                 mapped_bytes=0,
+                counters=unpack_counters(self._counters),
             )
 
     def close(self) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import pyarrow as pa
 
@@ -20,6 +20,7 @@ from headwater.core.errors import FrameDamaged, InvalidRecord, OffsetOutOfRange
 from headwater.core.limits import check_frame_size
 from headwater.core.record import Record
 from headwater.core.schema import RAW, Schema
+from headwater.log.files.counters import Counters
 from headwater.log.files.index import NEVER
 from headwater.log.format.frame import CONTROL, EXPLICIT_OFFSETS, Frame, StoredFrame, Take, Taken, stored_frame
 from headwater.log.format.frame_filter import FrameFilter
@@ -37,6 +38,9 @@ class Bounds(NamedTuple):
     start: int
     end: int
     durable_end: int
+
+
+NO_ACTIVITY: Final = Counters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,14 @@ class PartitionStatistics:
     damaged: int
     poisoned: bool
     mapped_bytes: int
+    counters: Counters = NO_ACTIVITY
+
+
+def no_statistics() -> PartitionStatistics:
+    """Return the numbers of a partition that nobody has used."""
+    names = (field.name for field in fields(PartitionStatistics))
+    numbers: dict[str, Any] = dict.fromkeys(names, 0) | {"poisoned": False, "counters": NO_ACTIVITY}
+    return PartitionStatistics(**numbers)
 
 
 class Partition(ABC):
@@ -302,6 +314,14 @@ class Partition(ABC):
     @abstractmethod
     def delete_before(self, offset: int) -> None:
         """Remove every record before `offset`, durably. Offsets stay as they are."""
+
+    def remove_expired(self, offset: int | None, protected: Sequence[SegmentFacts] = ()) -> None:  # noqa: ARG002
+        """Remove every record before `offset`, unless that is None, as a run of retention; see `Counters`.
+
+        `protected` are the segments that the run has kept only because a group has yet to read them.
+        """
+        if offset is not None:
+            self.delete_before(offset)
 
     @abstractmethod
     def compact(self) -> CompactionReport:

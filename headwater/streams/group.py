@@ -62,6 +62,11 @@ class GroupInfo:
     target: dict[TopicPartition, str]
     positions: dict[TopicKey, Position]
 
+    @property
+    def commits(self) -> int:
+        """How often the group has set its positions: by acknowledgements and, seldom, by resets."""
+        return sum(position.commits for position in self.positions.values())
+
 
 class Group:
     """A group of consumers. Its members join and commit by themselves; this is for programs that look after it.

@@ -14,3 +14,8 @@ class Position(NamedTuple):
     offset: int
     committed_ns: int
     generation: int
+
+    @property
+    def commits(self) -> int:
+        """How often the position was set: by acknowledgements and, seldom, by resets. 0 with an older broker."""
+        return self.sequence

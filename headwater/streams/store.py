@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
@@ -26,8 +26,9 @@ from headwater.core.errors import (
 from headwater.core.names import check_name
 from headwater.core.presets import Preset
 from headwater.core.schema import RAW, Schema
-from headwater.log import Partition, PartitionStatistics
+from headwater.log import Counters, Partition, PartitionStatistics, no_statistics
 from headwater.log.entropy import random_bytes
+from headwater.log.files.counters import sum_counters
 from headwater.streams.assignment import OnChange
 from headwater.streams.catalog import MAX_PARTITIONS, TopicInfo, check_replication
 from headwater.streams.configuring import configured, partition_config
@@ -45,7 +46,7 @@ from headwater.streams.transaction import Transaction, begin_transaction
 _Producer = TypeVar("_Producer", bound=Producer)
 _JOINING: Final = 0.2
 """Seconds between two looks whether brokers enough have joined a cluster."""
-_NOTHING: Final[dict[str, Any]] = {field.name: 0 for field in fields(PartitionStatistics)} | {"poisoned": False}
+_NOTHING: Final = no_statistics()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,8 @@ class StoreStatistics:
     bytes: int
     unhealthy: tuple[str, ...]
     """Partitions, as `topic/number`, where damage was found or a sync has failed."""
+    counters: Counters
+    """The activity of all partitions together."""
 
     @classmethod
     def of(cls, topics: Iterable[TopicStatistics]) -> StoreStatistics:
@@ -67,6 +70,7 @@ class StoreStatistics:
             records=sum(topic.records for topic in listed),
             bytes=sum(topic.bytes for topic in listed),
             unhealthy=tuple(f"{topic.name}/{number}" for topic in listed for number in topic.unhealthy),
+            counters=sum_counters(topic.counters for topic in listed),
         )
 
 
@@ -276,7 +280,7 @@ class Store:
     def partition_statistics(self, info: TopicInfo, number: int) -> PartitionStatistics:
         """Return one partition of a topic in numbers. One that was never used is not made by this."""
         if not self._backend.holds_partition(info, number):
-            return PartitionStatistics(**_NOTHING)
+            return _NOTHING
         return self.partition(info, number).statistics()
 
     def _reconfigure(self, key: tuple[bytes, int], info: TopicInfo, partition: Partition) -> Partition:

@@ -12,7 +12,8 @@ from headwater.core.errors import InvalidConfiguration, PartitionDeleted, Schema
 from headwater.core.filter import BoundFilter
 from headwater.core.record import Record
 from headwater.core.schema import Schema
-from headwater.log import Bounds, Partition, PartitionStatistics, Schemas
+from headwater.log import Bounds, Counters, Partition, PartitionStatistics, Schemas
+from headwater.log.files.counters import sum_counters
 from headwater.log.format.frame_filter import FrameFilter
 from headwater.streams.catalog import TopicInfo, check_kept_once, grown
 from headwater.streams.configuring import configured
@@ -48,6 +49,8 @@ class TopicStatistics:
     total_bytes: int
     unhealthy: tuple[int, ...]
     partitions: tuple[PartitionStatistics, ...]
+    counters: Counters
+    """The activity of all partitions together."""
 
     @classmethod
     def of(cls, name: str, partitions: Iterable[PartitionStatistics]) -> TopicStatistics:
@@ -63,6 +66,7 @@ class TopicStatistics:
                 number for number, partition in enumerate(listed) if partition.poisoned or partition.damaged
             ),
             partitions=listed,
+            counters=sum_counters(partition.counters for partition in listed),
         )
 
 

@@ -564,18 +564,20 @@ class Ownership(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partition: _Optional[int] = ..., owner: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
 
 class Position(_message.Message):
-    __slots__ = ("topic_uuid", "partition", "offset", "generation", "committed_ns")
+    __slots__ = ("topic_uuid", "partition", "offset", "generation", "committed_ns", "commits")
     TOPIC_UUID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_NS_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
     topic_uuid: bytes
     partition: int
     offset: int
     generation: int
     committed_ns: int
-    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., generation: _Optional[int] = ..., committed_ns: _Optional[int] = ...) -> None: ...
+    commits: int
+    def __init__(self, topic_uuid: _Optional[bytes] = ..., partition: _Optional[int] = ..., offset: _Optional[int] = ..., generation: _Optional[int] = ..., committed_ns: _Optional[int] = ..., commits: _Optional[int] = ...) -> None: ...
 
 class JoinGroupRequest(_message.Message):
     __slots__ = ("group", "topics", "client", "session_timeout_ms", "member_id", "static")
@@ -890,7 +892,7 @@ class TopicStatistics(_message.Message):
     def __init__(self, name: _Optional[str] = ..., partitions: _Optional[_Iterable[_Union[PartitionStatistics, _Mapping]]] = ...) -> None: ...
 
 class PartitionStatistics(_message.Message):
-    __slots__ = ("log_start", "log_end", "durable_end", "segments", "bytes", "total_records", "total_frames", "total_bytes", "total_appends", "total_syncs", "last_append_ns", "recoveries", "damaged", "poisoned", "mapped_bytes")
+    __slots__ = ("log_start", "log_end", "durable_end", "segments", "bytes", "total_records", "total_frames", "total_bytes", "total_appends", "total_syncs", "last_append_ns", "recoveries", "damaged", "poisoned", "mapped_bytes", "counters")
     LOG_START_FIELD_NUMBER: _ClassVar[int]
     LOG_END_FIELD_NUMBER: _ClassVar[int]
     DURABLE_END_FIELD_NUMBER: _ClassVar[int]
@@ -906,6 +908,7 @@ class PartitionStatistics(_message.Message):
     DAMAGED_FIELD_NUMBER: _ClassVar[int]
     POISONED_FIELD_NUMBER: _ClassVar[int]
     MAPPED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COUNTERS_FIELD_NUMBER: _ClassVar[int]
     log_start: int
     log_end: int
     durable_end: int
@@ -921,7 +924,88 @@ class PartitionStatistics(_message.Message):
     damaged: int
     poisoned: bool
     mapped_bytes: int
-    def __init__(self, log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., segments: _Optional[int] = ..., bytes: _Optional[int] = ..., total_records: _Optional[int] = ..., total_frames: _Optional[int] = ..., total_bytes: _Optional[int] = ..., total_appends: _Optional[int] = ..., total_syncs: _Optional[int] = ..., last_append_ns: _Optional[int] = ..., recoveries: _Optional[int] = ..., damaged: _Optional[int] = ..., poisoned: _Optional[bool] = ..., mapped_bytes: _Optional[int] = ...) -> None: ...
+    counters: Counters
+    def __init__(self, log_start: _Optional[int] = ..., log_end: _Optional[int] = ..., durable_end: _Optional[int] = ..., segments: _Optional[int] = ..., bytes: _Optional[int] = ..., total_records: _Optional[int] = ..., total_frames: _Optional[int] = ..., total_bytes: _Optional[int] = ..., total_appends: _Optional[int] = ..., total_syncs: _Optional[int] = ..., last_append_ns: _Optional[int] = ..., recoveries: _Optional[int] = ..., damaged: _Optional[int] = ..., poisoned: _Optional[bool] = ..., mapped_bytes: _Optional[int] = ..., counters: _Optional[_Union[Counters, _Mapping]] = ...) -> None: ...
+
+class Counters(_message.Message):
+    __slots__ = ("writes", "write_ns", "shortest_write_ns", "longest_write_ns", "index_writes", "syncs", "sync_ns", "shortest_sync_ns", "longest_sync_ns", "compressed_frames", "compression_bytes_in", "compression_bytes_out", "compression_skipped", "compression_ns", "rotations", "rotation_ns", "readers", "reads", "cache_hits", "mappings", "remappings", "evictions", "errors", "last_error_ns", "retention_runs", "last_retention_ns", "retention_ns", "retention_records", "retention_bytes", "protected_bytes", "protected_segments", "removed_segments", "failed_writes", "failed_syncs", "failed_rotations", "failed_index_writes", "failed_recoveries", "failed_retentions")
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    WRITE_NS_FIELD_NUMBER: _ClassVar[int]
+    SHORTEST_WRITE_NS_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_WRITE_NS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_WRITES_FIELD_NUMBER: _ClassVar[int]
+    SYNCS_FIELD_NUMBER: _ClassVar[int]
+    SYNC_NS_FIELD_NUMBER: _ClassVar[int]
+    SHORTEST_SYNC_NS_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_SYNC_NS_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSED_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_NS_FIELD_NUMBER: _ClassVar[int]
+    ROTATIONS_FIELD_NUMBER: _ClassVar[int]
+    ROTATION_NS_FIELD_NUMBER: _ClassVar[int]
+    READERS_FIELD_NUMBER: _ClassVar[int]
+    READS_FIELD_NUMBER: _ClassVar[int]
+    CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    MAPPINGS_FIELD_NUMBER: _ClassVar[int]
+    REMAPPINGS_FIELD_NUMBER: _ClassVar[int]
+    EVICTIONS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_NS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_RUNS_FIELD_NUMBER: _ClassVar[int]
+    LAST_RETENTION_NS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_NS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_WRITES_FIELD_NUMBER: _ClassVar[int]
+    FAILED_SYNCS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_ROTATIONS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_INDEX_WRITES_FIELD_NUMBER: _ClassVar[int]
+    FAILED_RECOVERIES_FIELD_NUMBER: _ClassVar[int]
+    FAILED_RETENTIONS_FIELD_NUMBER: _ClassVar[int]
+    writes: int
+    write_ns: int
+    shortest_write_ns: int
+    longest_write_ns: int
+    index_writes: int
+    syncs: int
+    sync_ns: int
+    shortest_sync_ns: int
+    longest_sync_ns: int
+    compressed_frames: int
+    compression_bytes_in: int
+    compression_bytes_out: int
+    compression_skipped: int
+    compression_ns: int
+    rotations: int
+    rotation_ns: int
+    readers: int
+    reads: int
+    cache_hits: int
+    mappings: int
+    remappings: int
+    evictions: int
+    errors: int
+    last_error_ns: int
+    retention_runs: int
+    last_retention_ns: int
+    retention_ns: int
+    retention_records: int
+    retention_bytes: int
+    protected_bytes: int
+    protected_segments: int
+    removed_segments: int
+    failed_writes: int
+    failed_syncs: int
+    failed_rotations: int
+    failed_index_writes: int
+    failed_recoveries: int
+    failed_retentions: int
+    def __init__(self, writes: _Optional[int] = ..., write_ns: _Optional[int] = ..., shortest_write_ns: _Optional[int] = ..., longest_write_ns: _Optional[int] = ..., index_writes: _Optional[int] = ..., syncs: _Optional[int] = ..., sync_ns: _Optional[int] = ..., shortest_sync_ns: _Optional[int] = ..., longest_sync_ns: _Optional[int] = ..., compressed_frames: _Optional[int] = ..., compression_bytes_in: _Optional[int] = ..., compression_bytes_out: _Optional[int] = ..., compression_skipped: _Optional[int] = ..., compression_ns: _Optional[int] = ..., rotations: _Optional[int] = ..., rotation_ns: _Optional[int] = ..., readers: _Optional[int] = ..., reads: _Optional[int] = ..., cache_hits: _Optional[int] = ..., mappings: _Optional[int] = ..., remappings: _Optional[int] = ..., evictions: _Optional[int] = ..., errors: _Optional[int] = ..., last_error_ns: _Optional[int] = ..., retention_runs: _Optional[int] = ..., last_retention_ns: _Optional[int] = ..., retention_ns: _Optional[int] = ..., retention_records: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., protected_bytes: _Optional[int] = ..., protected_segments: _Optional[int] = ..., removed_segments: _Optional[int] = ..., failed_writes: _Optional[int] = ..., failed_syncs: _Optional[int] = ..., failed_rotations: _Optional[int] = ..., failed_index_writes: _Optional[int] = ..., failed_recoveries: _Optional[int] = ..., failed_retentions: _Optional[int] = ...) -> None: ...
 
 class ListSegmentsRequest(_message.Message):
     __slots__ = ("partition",)

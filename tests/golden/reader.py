@@ -22,6 +22,7 @@ INDEX_ENTRY: Final = struct.Struct("<qqqI4s")
 STATE: Final = struct.Struct("<8sQ16sIIQqqqIqqI16sqqqIqqQQQQQqIIQIq")
 LIST_HEADER: Final = struct.Struct("<8s16sQI")
 LIST_ENTRY: Final = struct.Struct("<qq16sqqqqqq16sqIII")
+COUNTERS: Final = struct.Struct("<30Q8I4x")
 PRODUCERS_HEAD: Final = struct.Struct("<8sQQ")
 CODECS: Final = ("none", "zstd", "lz4")
 RAW_ID: Final = 0xD9236C6851DAC192
@@ -76,11 +77,13 @@ class GoldenReader:
         found = []
         for copy in (page[:512], page[512:]):
             assert crc32c(copy[:508]) == int.from_bytes(copy[508:], "little")
-            assert copy[STATE.size : 508] == bytes(508 - STATE.size)
-            found.append(STATE.unpack_from(copy))
+            assert STATE.size + COUNTERS.size == 508
+            assert copy[504:508] == bytes(4)
+            found.append((*STATE.unpack_from(copy), COUNTERS.unpack_from(copy, STATE.size)))
         newest = max(found, key=lambda fields: fields[1])
         assert newest[0] == b"HWSTATE1"
         names = ("partition", "flags", "leader_epoch", "layout", "start", "end", "position", "stamp", "durable_end")
+        self.counters = newest[31]
         own = {"segment": newest[13], "segment_base": newest[14], "list_generation": newest[28], "listed": newest[29]}
         return dict(zip(names, newest[2:], strict=False)) | own
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headwater import Damaged
 from headwater.core.errors import IndexDamaged
 from headwater.log import Identity
+from headwater.log.files.counters import COUNTERS_BYTES, NO_COUNTERS
 from headwater.log.files.disk import REAL_DISK
 from headwater.log.files.index import IndexBuilder, IndexEntry, IndexHeader, open_index
 from headwater.log.files.marks import START_FILE, TRUNCATE_FILE, pack_mark, read_mark
@@ -169,6 +170,7 @@ _WIDTHS: dict[str, st.SearchStrategy[Any]] = {
     "sequence": st.integers(0, 1 << 62),
     "partition": uuids,
     "segment": uuids,
+    "counters": st.binary(min_size=COUNTERS_BYTES, max_size=COUNTERS_BYTES),
     **dict.fromkeys(
         ("flags", "leader_epoch", "stamp", "durable_stamp", "index_entries", "recoveries", "damaged", "listed"), uint32
     ),
@@ -224,6 +226,7 @@ def test_a_state_of_which_both_copies_are_damaged_is_none(tmp_path: Path) -> Non
 def test_the_state_is_one_kilobyte(tmp_path: Path) -> None:
     path = tmp_path / "state"
     blank = dict.fromkeys(State._fields, 0) | {"magic": MAGIC, "partition": bytes(16), "segment": bytes(16)}
+    blank["counters"] = NO_COUNTERS
     StatePage.create(REAL_DISK, path, State(**blank))  # type: ignore[arg-type]
     assert path.stat().st_size == 1024
 

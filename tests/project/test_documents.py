@@ -14,7 +14,7 @@ from zlib import crc32
 import pytest
 
 import headwater
-from headwater.log.files import index, marks, segment, state
+from headwater.log.files import counters, index, marks, segment, state
 from headwater.log.format import frame
 from headwater.log.write import producers
 from tests.cli.test_help import every_command
@@ -225,7 +225,8 @@ FORMAT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
     [
         ("Segment", segment._LAYOUT, [72, 76]),
         ("Frame", frame._HEADER, [112]),
-        ("State page", state._LAYOUT, [232, 508]),
+        ("State page", state._LAYOUT, [508]),
+        ("Counters", counters.FIELDS, [272]),
     ],
 )
 def test_the_format_has_every_field_where_the_code_has_it(heading: str, layout: Struct, rest: list[int]) -> None:

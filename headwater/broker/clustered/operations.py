@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 from headwater.broker.backend import LocalTopic, NamedPartition, PartitionWork, Sees
@@ -14,12 +13,12 @@ from headwater.broker.inspection import Inspection
 from headwater.broker.runtime import Runtime
 from headwater.cluster.node import ClusterNode
 from headwater.core.errors import HeadwaterError, StoreError
-from headwater.log import PartitionStatistics, SegmentFacts
+from headwater.log import PartitionStatistics, SegmentFacts, no_statistics
 from headwater.streams.scrubber import Scrubber
 from headwater.streams.steward import StewardReport
 from headwater.streams.topic import TopicStatistics
 
-_NOTHING: Final = PartitionStatistics(**{field.name: 0 for field in fields(PartitionStatistics)})  # type: ignore[arg-type]
+_NOTHING: Final = no_statistics()
 
 
 class ClusterOperations:

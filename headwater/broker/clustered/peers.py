@@ -16,7 +16,6 @@ from headwater.broker.rpc.messages import (
     pack_stages,
     unpack_range,
     unpack_record,
-    unpack_statistics,
 )
 from headwater.cluster.etcd.keys import PartitionKey
 from headwater.cluster.node import ClusterNode
@@ -28,6 +27,7 @@ from headwater.log import Appended, Bounds
 from headwater.streams.topic import TopicPartition, TopicStatistics
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import unpack_error
+from headwater.wire.statistics import unpack_statistics
 
 _ASKING: Final = 5.0
 """Seconds for an answer that needs no more than a look."""

@@ -14,7 +14,7 @@ from headwater.core.errors import FrameDamaged, PartitionDeleted, UnknownSchema,
 from headwater.core.limits import check_sizes
 from headwater.core.schema import Schema
 from headwater.log import Frame, Plain, admit
-from headwater.log.format.frame import WRITER, read_header
+from headwater.log.format.frame import CODEC_MASK, WRITER, read_header
 from headwater.streams.catalog import TopicInfo
 from headwater.streams.limits import check_limits
 
@@ -58,6 +58,8 @@ class Admission:
         ).unstamped()
         if frame.identity is not None and not self._backend.secrets.owns(owner, frame.identity.producer_id):
             raise UntrustedFrame("a frame is under the id of a producer that this broker has not given to its sender")
+        if info.config.compression != "none" and not header.attributes & CODEC_MASK:
+            return frame._replace(encoded_bytes=frame.message.size)  # its producer found it too small to compress
         return frame
 
 

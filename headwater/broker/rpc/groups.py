@@ -76,6 +76,7 @@ class GroupMethods:
                     offset=position.offset,
                     generation=position.generation,
                     committed_ns=position.committed_ns,
+                    commits=position.commits,
                 )
                 for position in positions
             ],

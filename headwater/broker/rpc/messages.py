@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, fields
 from typing import Final
 
 from headwater.broker.backend import NamedPartition
@@ -12,12 +11,9 @@ from headwater.cluster.replication.carrier import Portion
 from headwater.cluster.transactions.transaction_log import PartitionWrites, StageRange
 from headwater.core.config import Acks
 from headwater.core.record import NO_HEADERS, Record
-from headwater.log import PartitionStatistics
 from headwater.streams.topic import TopicPartition
 from headwater.v1 import broker_pb2 as pb
 
-_RENAMED: Final = {"start": "log_start", "end": "log_end"}
-"""Names of numbers of a partition that are others in the message."""
 _ACKS: Final[dict[int, Acks]] = {pb.ACKS_LEADER: "leader", pb.ACKS_NONE: "none"}
 
 
@@ -62,18 +58,6 @@ def pack_record(record: Record) -> pb.Record:
     for name, content in headers.items():
         message.headers[name] = content
     return message
-
-
-def pack_statistics(statistics: PartitionStatistics) -> pb.PartitionStatistics:
-    """The numbers of a partition as a message."""
-    return pb.PartitionStatistics(**{_RENAMED.get(name, name): value for name, value in asdict(statistics).items()})
-
-
-def unpack_statistics(message: pb.PartitionStatistics) -> PartitionStatistics:
-    """The reverse."""
-    return PartitionStatistics(
-        **{field.name: getattr(message, _RENAMED.get(field.name, field.name)) for field in fields(PartitionStatistics)}
-    )
 
 
 # Stages of transactions, between brokers.

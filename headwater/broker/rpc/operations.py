@@ -9,13 +9,14 @@ from typing import Any, Final
 from headwater.broker.backend import PartitionWork
 from headwater.broker.core import Core, memory_bytes
 from headwater.broker.rpc.call import Call
-from headwater.broker.rpc.messages import named_partition, pack_statistics
+from headwater.broker.rpc.messages import named_partition
 from headwater.broker.security.access import BROKER
 from headwater.core.config import StewardConfig
 from headwater.core.errors import InvalidConfiguration
 from headwater.core.version import __version__
 from headwater.streams.topic import TopicStatistics
 from headwater.v1 import broker_pb2 as pb
+from headwater.wire.statistics import pack_statistics
 from headwater.wire.topics import options_from_text
 
 _WORK: Final[dict[int, PartitionWork]] = {

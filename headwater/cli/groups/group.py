@@ -151,12 +151,13 @@ def document_of(lag: Lag) -> dict[str, Any]:
         "lost": lag.lost,
         "member": lag.owner or None,
         "committed_ns": lag.committed_ns,
+        "commits": lag.commits,
     }
 
 
 def lag_table(group_lags: list[Lag]) -> Any:
     """Lags for people."""
-    listed = table("partition", ">position", ">end", ">lag", "read by", "last commit", "")
+    listed = table("partition", ">position", ">end", ">lag", "read by", "last commit", ">commits", "")
     for lag in group_lags:
         lost = Text(f"{lag.lost:,} were removed unread", "bold red") if lag.lost else Text()
         listed.add_row(
@@ -166,6 +167,7 @@ def lag_table(group_lags: list[Lag]) -> Any:
             Text(f"{lag.records:,}", "yellow" if lag.records else "green"),
             shown(lag.owner, "dim"),
             Text(ago(lag.committed_ns), "dim"),
+            f"{lag.commits:,}",
             lost,
         )
     return listed

@@ -23,6 +23,8 @@ class Lag:
     end: int
     committed_ns: int
     owner: str
+    commits: int = 0
+    """How often the group has set this position."""
 
     @property
     def records(self) -> int:
@@ -52,7 +54,9 @@ def lags(store: Store, groups: Iterable[str] | None = None, topics: Iterable[str
                 start, end, _ = store.partition(info, number).bounds()
                 bounds[tp] = (start, end)
             owner = client_of(described, tp)
-            all_lags.append(Lag(group, tp, position.offset, *bounds[tp], position.committed_ns, owner))
+            all_lags.append(
+                Lag(group, tp, position.offset, *bounds[tp], position.committed_ns, owner, position.commits)
+            )
     return sorted(all_lags, key=lambda lag: (lag.group, lag.tp))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,7 @@ from headwater.core.config import TopicConfig
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headwater.log import Counters
     from headwater.streams import Topic, TopicInfo, TopicStatistics
 
 app = typer.Typer(
@@ -187,7 +189,8 @@ def describe(name: TopicName, store: StoreOption = None, as_json: Json = False) 
 
     with opened(store) as opened_store:
         topic = opened_store.topic(name)
-        document = _document(topic)
+        statistics = topic.statistics()
+        document = _document(topic, statistics)
         document["parts"] = [
             {
                 "partition": number,
@@ -199,9 +202,11 @@ def describe(name: TopicName, store: StoreOption = None, as_json: Json = False) 
                 "last_append_ns": partition.last_append_ns,
                 "damaged": partition.damaged,
                 "poisoned": partition.poisoned,
+                "counters": asdict(partition.counters),
             }
-            for number, partition in enumerate(topic.statistics().partitions)
+            for number, partition in enumerate(statistics.partitions)
         ]
+        document["counters"] = asdict(statistics.counters)
         groups: dict[str, int] = {}
         for lag in lags(opened_store, topics=[name]):
             groups[lag.group] = groups.get(lag.group, 0) + lag.records
@@ -209,10 +214,36 @@ def describe(name: TopicName, store: StoreOption = None, as_json: Json = False) 
     if wants_json(as_json):
         write_json(document)
     else:
-        _tell(document)
+        _tell(document, statistics.counters)
 
 
-def _tell(document: dict[str, Any]) -> None:
+def _activity(counters: Counters) -> list[tuple[str, Any]]:
+    """Return what was done with a topic since it was created, as far as something was."""
+    rows = [("writes", _timed(counters.writes, counters.mean_write_ns, counters.longest_write_ns))]
+    if counters.syncs:
+        rows.append(("syncs", _timed(counters.syncs, counters.mean_sync_ns, counters.longest_sync_ns)))
+    if counters.compressed_frames or counters.compression_skipped:
+        before, after = size(counters.compression_bytes_in), size(counters.compression_bytes_out)
+        rows.append(("compression", f"{before} became {after}; {counters.compression_skipped:,} frames were too small"))
+    if counters.rotations:
+        rows.append(("rotations", f"{counters.rotations:,}"))
+    if counters.reads:
+        told = f"{counters.reads:,} by {_counted(counters.readers, 'reader')}, {counters.cache_hits:,} from the cache"
+        rows.append(("reads", told))
+    if counters.retention_runs:
+        removed = f"{counters.retention_records:,} records, {size(counters.retention_bytes)}, removed"
+        kept = f"; {size(counters.protected_bytes)} kept for groups" if counters.protected_bytes else ""
+        rows.append(("retention", f"{_counted(counters.retention_runs, 'run')}: {removed}{kept}"))
+    if counters.errors:
+        rows.append(("errors", f"{counters.errors:,}, the last one {ago(counters.last_error_ns)}"))
+    return rows
+
+
+def _timed(number: int, mean_ns: int, longest_ns: int) -> str:
+    return f"{number:,}, {mean_ns / 1e6:.2f} ms each, {longest_ns / 1e6:.2f} ms at most" if number else "none"
+
+
+def _tell(document: dict[str, Any], counters: Counters) -> None:
     people = console()
     kind = "typed" if document["columns"] else "raw"
     rows: list[tuple[str, Any]] = [
@@ -249,6 +280,8 @@ def _tell(document: dict[str, Any]) -> None:
             verdict,
         )
     people.print(listed)
+    people.print()
+    people.print(facts(_activity(counters)))
     if document["groups"]:
         people.print()
         listed = table("group", ">lag")

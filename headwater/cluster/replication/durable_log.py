@@ -307,8 +307,9 @@ class DurableLog:
         if compacts:  # its oldest records may be the present ones: only its own limits count
             forced = min(forced, expired(segments, config, age_ns, high_watermark))
         count = max(expired(segments, config, age_ns, min(unread, high_watermark)), forced)
-        if count:
-            self.partition.delete_before(segments[count].base)
+        wanted = max(count, expired(segments, config, age_ns, high_watermark))
+        if wanted:
+            self.partition.remove_expired(segments[count].base if count else None, segments[count:wanted])
 
     def compact(self) -> CompactionReport | None:
         """Keep the newest record of each key of what is acknowledged; None if nothing is new.

@@ -10,7 +10,7 @@ import ctypes
 import mmap
 import os
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
@@ -73,6 +73,8 @@ class MappingCache:
         self._mutex = threading.Lock()
         self._spans: OrderedDict[tuple[int, bytes], MappedSpan] = OrderedDict()
         self._bytes = 0
+        self.activity: Counter[str] = Counter()
+        """How often the names of `Counters` were met since someone has last taken them."""
 
     def get(self, base: int, log: bytes, length: int, fd: int) -> MappedSpan:
         """The first `length` bytes, or more, of the segment that `base` and `log` name and `fd` is open on."""
@@ -81,6 +83,7 @@ class MappingCache:
             span = self._spans.get(key)
             if span is not None and len(span.view) >= length:
                 self._spans.move_to_end(key)
+                self.activity["cache_hits"] += 1
                 return span
         buffer = map_file(fd, length)
         span = MappedSpan(0, buffer, memoryview(buffer))
@@ -88,9 +91,11 @@ class MappingCache:
             old = self._spans.pop(key, None)
             self._bytes += length - (len(old.view) if old else 0)
             self._spans[key] = span
+            self.activity["mappings" if old is None else "remappings"] += 1
             while self._bytes > self._limit and self._spans:
                 _, evicted = self._spans.popitem(last=False)
                 self._bytes -= len(evicted.view)
+                self.activity["evictions"] += 1
         return span
 
     def mapped(self) -> list[tuple[int, bytes]]:
@@ -104,6 +109,12 @@ class MappingCache:
             for key in segments:
                 span = self._spans.pop(key, None)
                 self._bytes -= len(span.view) if span else 0
+
+    def take_activity(self) -> Counter[str]:
+        """Return what has happened since the last call."""
+        with self._mutex:
+            activity, self.activity = self.activity, Counter()
+        return activity
 
     @property
     def mapped_bytes(self) -> int:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from headwater.core.errors import PartitionDeleted
+from headwater.log.files.counters import COUNTERS_BYTES
 from headwater.log.files.disk import Disk
 from headwater.log.files.index import NEVER
 from headwater.log.files.open_files import OpenFile
@@ -39,7 +40,8 @@ class State(NamedTuple):
     """A partition at one moment. `end` is what readers may see; everything below `durable_end` is on the device.
 
     The list of closed segments had `listed` entries then, and was of `list_generation`: 0 says that there was none yet.
-    `records_before` is what `total_records` was when the growing segment was begun.
+    `records_before` is what `total_records` was when the growing segment was begun. `counters` are packed: see
+    `headwater.log.files.counters`.
     """
 
     magic: bytes
@@ -73,6 +75,7 @@ class State(NamedTuple):
     list_generation: int
     listed: int
     records_before: int
+    counters: bytes
 
     @property
     def poisoned(self) -> bool:
@@ -80,7 +83,7 @@ class State(NamedTuple):
         return bool(self.flags & POISONED)
 
 
-_LAYOUT = struct.Struct("<8sQ16sIIQqqqIqqI16sqqqIqqQQQQQqIIQIq")
+_LAYOUT = struct.Struct(f"<8sQ16sIIQqqqIqqI16sqqqIqqQQQQQqIIQIq{COUNTERS_BYTES}s")
 BLANK: Final = tuple.__new__(State, _LAYOUT.unpack(MAGIC + bytes(_LAYOUT.size - 8)))._replace(
     segment_max_timestamp=NEVER
 )
@@ -173,6 +176,14 @@ class StatePage:
         """Publish the state so that no older copy of it remains: for flags that must not be lost."""
         return self.write(self.write(state))
 
+    def write_hint(self, state: State) -> State:
+        """Publish a state in which only counters are new: closing the page does not sync it for their sake."""
+        written = self._written
+        try:
+            return self.write(state)
+        finally:
+            self._written = written
+
     def sync(self) -> None:
         """Make the state itself durable."""
         file = self._file or self._reopen()
@@ -204,7 +215,7 @@ class StatePage:
 
 
 def _pack(state: State) -> bytes:
-    content = _LAYOUT.pack(*state).ljust(_CHECKED_BYTES, b"\0")
+    content = _LAYOUT.pack(*state)
     checksum: int = crc32c(content)
     return content + checksum.to_bytes(4, "little")
 

@@ -220,11 +220,15 @@ def _seal(
     if compression not in CODECS:
         raise InvalidRecord(f"compression must be one of {', '.join(CODECS)}, not {compression!r}")
     if compression != "none" and batch.nbytes >= threshold:
+        started = time.perf_counter_ns()
         message = _compressed(batch, compression)
+        took = time.perf_counter_ns() - started
         attributes |= CODECS[compression]
-    else:
-        message = batch.serialize()
-    return _sign(schema, message, attributes, batch.num_rows, delta, first, last, identity)
+        frame = _sign(schema, message, attributes, batch.num_rows, delta, first, last, identity)
+        return frame._replace(encoded_bytes=batch.nbytes, compression_ns=took)
+    message = batch.serialize()
+    frame = _sign(schema, message, attributes, batch.num_rows, delta, first, last, identity)
+    return frame if compression == "none" else frame._replace(encoded_bytes=message.size)
 
 
 def _sign(
@@ -253,7 +257,7 @@ def _sign(
 
 def signed(frame: Frame, identity: Identity) -> Frame:
     """The same records, as those of this producer: for frames that were made before it was known."""
-    return _sign(
+    again = _sign(
         frame.schema,
         frame.message,
         frame.attributes,
@@ -263,6 +267,9 @@ def signed(frame: Frame, identity: Identity) -> Frame:
         frame.max_timestamp,
         identity,
     )
+    if frame.encoded_bytes:
+        again = again._replace(encoded_bytes=frame.encoded_bytes, compression_ns=frame.compression_ns)
+    return again
 
 
 def _checked(identity: Identity) -> Identity:

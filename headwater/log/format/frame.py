@@ -125,6 +125,10 @@ class Frame(NamedTuple):
     max_timestamp: int
     schema: Schema
     identity: Identity | None
+    encoded_bytes: int = 0
+    """The size of the message before it was compressed, or was found too small for that; 0 for all other frames."""
+    compression_ns: int = 0
+    """The time that compressing it took."""
 
     @property
     def length(self) -> int:

@@ -74,7 +74,7 @@ def admit(
             raise UntrustedFrame(_KEYLESS)
         look(plain)
         return frame
-    decoded = _decoded_bytes(view[HEADER_BYTES:], bool(header.attributes & CODEC_MASK))
+    decoded = decoded_bytes(view[HEADER_BYTES:], bool(header.attributes & CODEC_MASK))
     if decoded > max_decoded_bytes:
         raise UntrustedFrame(f"a frame would decode to {decoded} bytes, over the limit of {max_decoded_bytes}")
     try:
@@ -163,7 +163,7 @@ def _span(numbers: pa.Array) -> tuple[int, int]:
     return bounds["min"].as_py(), bounds["max"].as_py()
 
 
-def _decoded_bytes(message: memoryview, compressed: bool) -> int:
+def decoded_bytes(message: memoryview, compressed: bool) -> int:
     """Return the memory that the buffers of an Arrow record-batch message take once they are decompressed.
 
     This reads just enough of the message's metadata (a flatbuffer) and trusts nothing in it.

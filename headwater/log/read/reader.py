@@ -8,8 +8,12 @@ place, so a view stays valid for as long as someone holds it, whatever is append
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -26,6 +30,7 @@ from headwater.core.errors import (
     SegmentListDamaged,
     WriteFailed,
 )
+from headwater.log.files.counters import Counters
 from headwater.log.files.index import IndexBuilder, IndexEntry, IndexReader, open_index
 from headwater.log.files.mapping import MappedSpan, MappingCache
 from headwater.log.files.refusals import opening
@@ -49,6 +54,9 @@ _PATIENCE: Final = 10
 _AT_ONCE: Final = 3
 """So often it does that without waiting."""
 
+_COUNTED_EVERY: Final = 1.0
+"""A reader that maps segments tells other processes of it at most once in so many seconds."""
+
 _Answer = TypeVar("_Answer")
 
 
@@ -66,6 +74,13 @@ class Reader:
         self._known = (-1, 0, 0)
         """The layout, and the list's generation and length, when mappings were last sorted out."""
         self.mappings = MappingCache(owner.config.mapping_cache_bytes)
+        self._reads = 0
+        self._counted = Counter[str]()
+        """The activity of this handle that is not in the state page yet, but for the newest."""
+        self._readers = 1
+        """1 until this handle counts as a reader."""
+        self._counting = threading.Lock()
+        self._next_count = 0.0
 
     # The segments.
 
@@ -289,10 +304,42 @@ class Reader:
 
     def _span(self, opened: OpenSegment, position: int) -> MappedSpan:
         file = opened.file
+        self._reads += 1
         if opened.end is None and file.end - position < MAPPED_FROM:
             content = os.pread(file.fd, file.end - position, position)
             return MappedSpan(position, pa.py_buffer(content), memoryview(content))
-        return self.mappings.get(opened.segment.base, opened.segment.header.log, file.end, file.fd)
+        span = self.mappings.get(opened.segment.base, opened.segment.header.log, file.end, file.fd)
+        if time.monotonic() >= self._next_count:
+            self.publish_counts()
+        return span
+
+    # Counting.
+
+    def _gather_counts(self) -> None:
+        """Take over what is new. Reads of threads that meet in one line may be one less."""
+        reads, self._reads = self._reads, 0
+        self._counted += self.mappings.take_activity()
+        if reads:
+            self._counted["reads"] += reads
+            self._counted["readers"] += self._readers
+            self._readers = 0
+
+    def with_own(self, counters: Counters) -> Counters:
+        """Return the counters of the state page with what this handle has not told it yet."""
+        with self._counting:
+            self._gather_counts()
+            if not self._counted:
+                return counters
+            added = {name: getattr(counters, name) + number for name, number in self._counted.items()}
+        return replace(counters, **added)
+
+    def publish_counts(self) -> None:
+        """Let other processes see what this handle has read, unless someone is at work: then it is done later."""
+        self._next_count = time.monotonic() + _COUNTED_EVERY
+        with self._counting:
+            self._gather_counts()
+            if self._counted and self._owner.count_later(self._counted):
+                self._counted.clear()
 
     # Finding a place.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -31,6 +32,7 @@ from headwater.core.errors import (
 from headwater.log.clock import Clock
 from headwater.log.elapsed import Elapsed
 from headwater.log.files import fork
+from headwater.log.files.counters import count, count_failure
 from headwater.log.files.disk import Disk
 from headwater.log.files.lock import PartitionLock
 from headwater.log.files.open_files import OPEN_FILES
@@ -46,6 +48,7 @@ from headwater.log.recover.report import Damage, RecoveryReport
 
 LOCK_FILE: Final = "lock"
 REPORTS_KEPT: Final = 64
+_UNCOUNTED_KEPT: Final = 1000
 
 
 class Ownership:
@@ -92,6 +95,8 @@ class PartitionOwner:
         self.used = True
         self.poison: str | None = None
         """The error of a sync that failed: from then on nothing can be written."""
+        self.uncounted: deque[tuple[str, int]] = deque(maxlen=_UNCOUNTED_KEPT)
+        """Failures that the state page does not tell of yet: the counter of each, and the time."""
         self.log_fd = -1
         self.index_fd = -1
         self.recovered = 0
@@ -257,12 +262,27 @@ class PartitionOwner:
         recovery = Recovery(
             self.directory, self.config, self.disk, self.clock, self.schemas, partition, thorough=thorough
         )
-        state = recovery.run()
+        try:
+            state = recovery.run()
+        except Exception:
+            self._count_failed_recovery()
+            raise
         if not recovery.report.clean:
             self.reports.append(recovery.report)
         self._close_page()
         self._use(state, StatePage(self.disk, self.directory / STATE_FILE))
         return state
+
+    def _count_failed_recovery(self) -> None:
+        with suppress(HeadwaterError, OSError):
+            page = StatePage(self.disk, self.directory / STATE_FILE)
+            try:
+                state, _ = page.read()
+                if state is not None:
+                    counters = count_failure(state.counters, "failed_recoveries", self.clock.now_ns())
+                    page.write_hint(state._replace(counters=counters))
+            finally:
+                page.close()
 
     def _use(self, state: State, page: StatePage) -> None:
         """Go on from this state, which is published."""
@@ -325,7 +345,8 @@ class PartitionOwner:
     def tell_poison(self, state: State) -> None:
         """Tell every process, before any waiting sender is told. The lock is held."""
         with suppress(OSError):  # if even that fails, the others meet unpublished bytes and write them anew
-            self.page.write_both(state._replace(flags=state.flags | POISONED))
+            counters = count_failure(state.counters, "failed_syncs", self.clock.now_ns())
+            self.page.write_both(state._replace(flags=state.flags | POISONED, counters=counters))
 
     def tell_poison_unlocked(self) -> None:
         """Do the same without holding the lock."""
@@ -335,6 +356,42 @@ class PartitionOwner:
                 self.tell_poison(self.page.read()[0] or self.state)
             finally:
                 self._lock.release()
+
+    # Counting.
+
+    def count_failure(self, kind: str) -> None:
+        """Count a failure in what the page says now, or in the next state if it cannot be written. The lock is held."""
+        self.uncounted.append((kind, self.clock.now_ns()))
+        with suppress(HeadwaterError, OSError):
+            state, _ = self.page.read()
+            if state is not None:
+                self.state = self.page.write_hint(self.with_failures(state))
+                self.uncounted.clear()
+
+    def with_failures(self, state: State) -> State:
+        """Return the state with the failures that the page does not know of yet."""
+        counters = state.counters
+        for kind, when_ns in self.uncounted:
+            counters = count_failure(counters, kind, when_ns)
+        return state._replace(counters=counters)
+
+    def count_later(self, added: Mapping[str, int]) -> bool:
+        """Add to counters without keeping anybody waiting; whether it was done. False if someone is at work."""
+        if not self.mutex.acquire(blocking=False):
+            return False
+        try:
+            state, whole = self.look()
+            if self._owners or state is None or not whole or state.flags:
+                return False
+            with self.locked(timeout=0) as state:
+                self.state = self.page.write_hint(state._replace(counters=count(state.counters, **added)))
+        except PartitionBusy:
+            return False
+        except (HeadwaterError, OSError):
+            pass  # closed, deleted, poisoned, or on a disk that takes no writes: these are not counted
+        finally:
+            self.mutex.release()
+        return True
 
     # Damage.
 

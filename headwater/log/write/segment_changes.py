@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 from headwater.core.errors import Damaged, OffsetOutOfRange
+from headwater.log.files.counters import count, put
 from headwater.log.files.marks import START_FILE, TRUNCATE_FILE, pack_mark
 from headwater.log.files.segment import SEGMENT_HEADER_BYTES, Segment, delete_segment
-from headwater.log.files.segment_list import NO_LOG, ListedSegment, SegmentList, Successor, replace_list, with_newest
+from headwater.log.files.segment_list import (
+    NO_LOG,
+    UNKNOWN,
+    ListedSegment,
+    SegmentList,
+    Successor,
+    replace_list,
+    with_newest,
+)
 from headwater.log.files.state import CHANGING, State
+from headwater.log.maintain.retention import SegmentFacts
 from headwater.log.recover.damage import read_damage, write_damage
 from headwater.log.write.owner import PartitionOwner
 from headwater.log.write.producers import ProducerTable
@@ -47,33 +58,68 @@ class SegmentChanges:
         With `producers`, who have written what is below, it may lie beyond the end: the log goes on from there.
         """
         with self._owner.locked() as state:
-            if offset > state.end and producers is not None:
-                state = self._writer.roll_locked(state, offset, producers)
-            if offset > state.end:
-                raise OffsetOutOfRange(offset, state.start, state.end, str(self._directory))
-            if offset <= state.start:
-                return 0
-            if offset == state.end and state.position > SEGMENT_HEADER_BYTES:
-                state = self._writer.roll_locked(state)
-            if offset > state.durable_end:
-                state = self._syncer.make_durable(state)
-            state, doomed, kept = self._divided_list(state, offset)
-            state = self._owner.page.write(state._replace(flags=CHANGING))
-            self._disk.replace(self._directory / START_FILE, pack_mark(START_FILE, offset))
-            self._disk.sync_directory(self._directory)
-            # Readers learn where the log begins before the list forgets what lies before.
-            state = self._owner.page.write(state._replace(start=offset))
-            if doomed:
-                state = state._replace(list_generation=state.list_generation + 1, listed=len(kept))
-                replace_list(self._disk, self._directory, state.partition, state.list_generation, kept)
-                self._disk.sync_directory(self._directory)
-            forgotten = self._forget_damage(offset)
-            self._owner.state = self._owner.page.write_both(
-                state._replace(flags=0, layout=state.layout + 1, damaged=max(state.damaged - forgotten, 0))
+            return len(self._delete_before(state, offset, producers))
+
+    def expire(self, offset: int | None, protected: Sequence[SegmentFacts]) -> None:
+        """Delete up to `offset`, unless that is None, as a run of retention, and count the run.
+
+        `protected` are the segments that the run has kept because a group has yet to read them.
+        """
+        owner = self._owner
+        started = owner.clock.boot_ns()
+        with owner.locked() as state:
+            start, doomed = state.start, list[ListedSegment]()
+            try:
+                if offset is not None:
+                    doomed = self._delete_before(state, offset, None)
+            except OSError:
+                owner.count_failure("failed_retentions")
+                raise
+            counters = count(
+                owner.state.counters,
+                retention_runs=1,
+                retention_ns=owner.clock.boot_ns() - started,
+                retention_records=sum(_records_in(entry, start) for entry in doomed),
+                retention_bytes=sum(entry.length for entry in doomed),
+                removed_segments=len(doomed),
             )
-            for entry in doomed:
-                delete_segment(self._disk, self._directory / f"{entry.base:020d}.log")
-            return len(doomed)
+            counters = put(
+                counters,
+                last_retention_ns=max(owner.clock.now_ns(), 0),
+                protected_segments=len(protected),
+                protected_bytes=sum(segment.size for segment in protected),
+            )
+            owner.state = owner.page.write_hint(owner.state._replace(counters=counters))
+
+    def _delete_before(self, state: State, offset: int, producers: ProducerTable | None) -> list[ListedSegment]:
+        """Do it under the lock; return the entries of the segments that are gone."""
+        if offset > state.end and producers is not None:
+            state = self._writer.roll_locked(state, offset, producers)
+        if offset > state.end:
+            raise OffsetOutOfRange(offset, state.start, state.end, str(self._directory))
+        if offset <= state.start:
+            return []
+        if offset == state.end and state.position > SEGMENT_HEADER_BYTES:
+            state = self._writer.roll_locked(state)
+        if offset > state.durable_end:
+            state = self._syncer.make_durable(state)
+        state, doomed, kept = self._divided_list(state, offset)
+        state = self._owner.page.write(state._replace(flags=CHANGING))
+        self._disk.replace(self._directory / START_FILE, pack_mark(START_FILE, offset))
+        self._disk.sync_directory(self._directory)
+        # Readers learn where the log begins before the list forgets what lies before.
+        state = self._owner.page.write(state._replace(start=offset))
+        if doomed:
+            state = state._replace(list_generation=state.list_generation + 1, listed=len(kept))
+            replace_list(self._disk, self._directory, state.partition, state.list_generation, kept)
+            self._disk.sync_directory(self._directory)
+        forgotten = self._forget_damage(offset)
+        self._owner.state = self._owner.page.write_both(
+            state._replace(flags=0, layout=state.layout + 1, damaged=max(state.damaged - forgotten, 0))
+        )
+        for entry in doomed:
+            delete_segment(self._disk, self._directory / f"{entry.base:020d}.log")
+        return doomed
 
     def _divided_list(self, state: State, start: int) -> tuple[State, list[ListedSegment], list[ListedSegment]]:
         """The entries of segments that lie wholly below `start`, and the others."""
@@ -158,3 +204,10 @@ class SegmentChanges:
         self._disk.sync_directory(self._directory)
         listed.write(self._disk, number, entry.replaced(successor).settled(), sync=False)
         return True
+
+
+def _records_in(entry: ListedSegment, start: int) -> int:
+    """Return the number of records that a segment has from `start` on; if nobody has counted them, that of offsets."""
+    if start <= entry.base and entry.records != UNKNOWN:
+        return entry.records
+    return entry.end - max(entry.base, start)

@@ -14,6 +14,7 @@ import weakref
 
 from headwater.core.errors import HeadwaterError, PartitionClosed, PartitionForked, PartitionPoisoned
 from headwater.log.delayed_calls import DelayedCalls
+from headwater.log.files.counters import count_sync
 from headwater.log.files.state import State
 from headwater.log.write.owner import PartitionOwner
 
@@ -43,7 +44,7 @@ class Syncer:
         if state.durable_end == state.end:
             return state
         try:
-            self._sync_device(owner.log_fd)
+            sync_ns = self._sync_device(owner.log_fd)
         except PartitionPoisoned:
             owner.tell_poison(owner.state)
             raise
@@ -52,12 +53,17 @@ class Syncer:
             durable_position=state.position,
             durable_stamp=state.stamp,
             total_syncs=state.total_syncs + 1,
+            counters=count_sync(state.counters, sync_ns),
         )
 
-    def _sync_device(self, fd: int) -> None:
-        """One sync at a time: the kernel tells of a failure once, so another caller would hear of success."""
+    def _sync_device(self, fd: int) -> int:
+        """Sync, and return how long that took.
+
+        One sync at a time: the kernel tells of a failure once, so another caller would hear of success.
+        """
         owner = self._owner
         with self._mutex:
+            started = owner.clock.boot_ns()
             if owner.poison is None:
                 try:
                     owner.disk.sync(fd)
@@ -65,7 +71,9 @@ class Syncer:
                     owner.poison = str(error)
             if owner.poison is not None:
                 raise PartitionPoisoned(owner.directory, owner.poison)
+            sync_ns = owner.clock.boot_ns() - started
         self._last_sync = time.monotonic()
+        return sync_ns
 
     def sync(self) -> None:
         """Make everything published durable, without keeping appenders out meanwhile."""
@@ -76,7 +84,7 @@ class Syncer:
                 return
             fd = os.dup(owner.log_fd)
         try:
-            self._sync_device(fd)
+            sync_ns = self._sync_device(fd)
         except PartitionPoisoned:
             owner.tell_poison_unlocked()
             raise
@@ -90,6 +98,7 @@ class Syncer:
                         durable_position=state.position,
                         durable_stamp=state.stamp,
                         total_syncs=now.total_syncs + 1,
+                        counters=count_sync(now.counters, sync_ns),
                     )
                 )
 

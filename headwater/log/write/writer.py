@@ -9,6 +9,7 @@ from typing import Final
 
 from headwater.core.errors import HeadwaterError, PartitionDeleted, PartitionPoisoned
 from headwater.log.files import fork
+from headwater.log.files.counters import count
 from headwater.log.files.index import ENTRY_BYTES, INDEX_HEADER_BYTES, NEVER, IndexHeader
 from headwater.log.files.segment import SEGMENT_HEADER_BYTES, Segment, SegmentHeader, new_segment_header
 from headwater.log.files.segment_list import UNKNOWN, SegmentList, listed_segment, replace_list
@@ -98,15 +99,26 @@ class Writer:
         awaited = max((appended.end_offset for _, appended in outcomes if appended.duplicate), default=0)
         try:
             if flush.size:
+                started = owner.clock.boot_ns()
                 owner.disk.writev(owner.log_fd, flush.buffers, state.position, flush.size)
-                state = flush.published(owner.clock.now_ns(), self._write_index(state, flush.index_entries()))
+                write_ns = owner.clock.boot_ns() - started
+                indexed = self._write_index(state, flush.index_entries())
+                state = flush.published(owner.clock, max(indexed, 0), write_ns)
+                if indexed < 0:
+                    owner.uncounted.append(("failed_index_writes", state.last_append_ns))
             if durable or self._syncer.is_due() or awaited > state.durable_end:
                 state = self._syncer.make_durable(state)
             if state is not before:
-                owner.state = state = owner.page.write(state)
-        except BaseException:
+                failures = len(owner.uncounted)
+                state = owner.page.write(owner.with_failures(state) if failures else state)
+                owner.state = state
+                if failures:
+                    owner.uncounted.clear()
+        except BaseException as error:
             if not self._undo(before):
                 _tell(outcomes)  # interrupted (Ctrl-C) when readers could see it already: it has happened
+            elif isinstance(error, OSError) and not isinstance(error, HeadwaterError):
+                owner.count_failure("failed_writes")
             raise
         self.producers.follow(before, state)
         _tell(outcomes)
@@ -142,7 +154,7 @@ class Writer:
         return None if original is None else Appended(original.base_offset, original.end_offset, duplicate=True)
 
     def _write_index(self, state: State, entries: list[bytes]) -> int:
-        """Append the new entries; how many. Losing some costs later readers a longer walk, so failing is no error."""
+        """Append the new entries; how many, or -1 if that failed: later readers walk longer, which is no error."""
         owner = self._owner
         if not entries or owner.index_fd < 0:
             return 0
@@ -150,7 +162,7 @@ class Writer:
             position = INDEX_HEADER_BYTES + state.index_entries * ENTRY_BYTES
             owner.disk.write(owner.index_fd, b"".join(entries), position)
         except OSError:
-            return 0
+            return -1
         return len(entries)
 
     def _undo(self, before: State) -> bool:
@@ -185,15 +197,24 @@ class Writer:
         growing one, the entry is of a roll that did not come to its end. The new segment begins at the end, or further
         on at `base`, with who has written what up to there.
         """
+        started = self._owner.clock.boot_ns()
         state, listed = self._owner.open_list(self._syncer.make_durable(state))
         try:
-            return self._begin_next(state, listed, base, producers)
+            return self._begin_next(state, listed, base, producers, started)
+        except OSError:
+            self._owner.count_failure("failed_rotations")
+            raise
         finally:
             if listed is not None:
                 listed.close(self._owner.disk)
 
     def _begin_next(
-        self, state: State, listed: SegmentList | None, base: int | None, producers: ProducerTable | None
+        self,
+        state: State,
+        listed: SegmentList | None,
+        base: int | None,
+        producers: ProducerTable | None,
+        started: int,
     ) -> State:
         owner = self._owner
         state = owner.page.write(state._replace(flags=CHANGING))
@@ -207,7 +228,7 @@ class Writer:
             owner.disk.write(owner.index_fd, sealed.pack(), 0)
         owner.disk.replace(path.with_suffix(".producers"), table.pack())
         owner.disk.replace(path.with_suffix(".index"), IndexHeader(header.log, 0, NEVER, 0).pack(), sync=False)
-        count = self._list_closed(listed, state, header.base, now)
+        closed = self._list_closed(listed, state, header.base, now)
         Segment.create(owner.disk, owner.directory, header)
         try:
             owner.disk.sync_directory(owner.directory)
@@ -215,7 +236,8 @@ class Writer:
             owner.poison = str(error)
             owner.tell_poison(state)
             raise PartitionPoisoned(owner.directory, owner.poison) from error
-        owner.state = state = owner.page.write(begin_segment(state, header)._replace(listed=count))
+        counters = count(state.counters, rotations=1, rotation_ns=owner.clock.boot_ns() - started)
+        owner.state = state = owner.page.write(begin_segment(state, header)._replace(listed=closed, counters=counters))
         owner.open_segment(state)
         self.producers.begin(table)
         return state

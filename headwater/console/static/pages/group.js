@@ -29,10 +29,10 @@ export function group({ session }, name) {
       figure('Partitions', count(group.partitions.length), plural(new Set(group.partitions.map((partition) => partition.topic)).size, 'topic')),
       figure('Last commit', ago(newest), date(newest)),
       figure('Generation', count(group.generation)));
-    fill(partitions, grid('Positions', [{ title: 'Topic' }, { title: 'Partition', end: true }, { title: 'Position', end: true }, { title: 'End', end: true, wide: true }, { title: 'Lag', end: true }, { title: '', wide: true }, { title: 'Committed', end: true, wide: true }, { title: 'Owner', wide: true }],
+    fill(partitions, grid('Positions', [{ title: 'Topic' }, { title: 'Partition', end: true }, { title: 'Position', end: true }, { title: 'End', end: true, wide: true }, { title: 'Lag', end: true }, { title: '', wide: true }, { title: 'Committed', end: true, wide: true }, { title: 'Commits', end: true, wide: true }, { title: 'Owner', wide: true }],
       group.partitions.slice(0, 1000).map((partition) => [
         partition.deleted ? h('span.muted', {}, partition.topic) : h('a', { href: topicLink(partition.topic) }, partition.topic), String(partition.partition), count(partition.offset), count(partition.end), lag(partition.lag), bar(partition.lag ?? 0, worst),
-        h('span.muted', { title: date(partition.committed) }, ago(partition.committed)), partition.owner ? h('code', { title: partition.owner }, partition.owner.slice(0, 8)) : h('span.muted', {}, 'nobody')]), 'The group has no positions yet.'));
+        h('span.muted', { title: date(partition.committed) }, ago(partition.committed)), partition.commits === undefined ? '' : count(partition.commits), partition.owner ? h('code', { title: partition.owner }, partition.owner.slice(0, 8)) : h('span.muted', {}, 'nobody')]), 'The group has no positions yet.'));
     same(members, group.members, () => grid('Members', [{ title: 'Member' }, { title: 'Client', wide: true }, { title: 'Wants', wide: true }, { title: 'Has' }, { title: 'Waits for', wide: true }, { title: 'Joined', end: true }],
       group.members.map((member) => [h('code', { title: member.id }, member.id.slice(0, 8)), member.client || '–', member.topics.join(', '), member.partitions.length > 8 ? plural(member.partitions.length, 'partition') : member.partitions.join(', ') || '–', member.waits_for.join(', ') || '–', h('span.muted', { title: date(member.joined) }, ago(member.joined))]), 'The group has no members.'));
   }

@@ -17,6 +17,7 @@ export function topic({ session }, name) {
   const partitions = h('div', {});
   const groups = h('div', {});
   const configuration = h('div', {});
+  const activity = h('div', {});
   const schemas = h('div', {});
   const producers = h('div', {});
   const body = h('div', {}, waiting());
@@ -32,7 +33,7 @@ export function topic({ session }, name) {
     element.dataset.drawn = 'yes';
     if (!body.contains(figures)) {
       fill(body, figures, charts.element, card('Groups', groups), card('Partitions', partitions),
-        h('div.columns', {}, card('Schema', schemas), card('Producers seen lately', producers)), card('Configuration', configuration));
+        h('div.columns', {}, card('Schema', schemas), card('Producers seen lately', producers)), card('Activity since it was created', activity), card('Configuration', configuration));
     }
     const all = topic.groups.reduce((sum, group) => sum + group.lag, 0);
     fill(figures,
@@ -49,6 +50,7 @@ export function topic({ session }, name) {
         h('a', { href: `${topicLink(name)}/segments?partition=${partition.number}` }, count(partition.segments)), h('span.muted', { title: date(partition.last) }, ago(partition.last)),
         partition.poisoned ? h('span.tag.bad', {}, 'disk failed') : partition.damaged ? h('span.tag.bad', {}, `${partition.damaged} damaged`) : h('span.tag.good', {}, 'healthy')])));
     if (topic.partitions.length > 500) partitions.append(h('p.muted', {}, `and ${count(topic.partitions.length - 500)} more`));
+    same(activity, topic.activity, () => grid('Activity', [{ title: 'What' }, { title: 'How often', end: true }, { title: 'Each', end: true, wide: true }, { title: 'At most', end: true, wide: true }, { title: '' }], done(topic.activity)));
     same(schemas, topic.schemas, () => topic.schemas.map((schema, index) => h('div.schema', {},
       h('h3', {}, schema.raw ? 'Raw: keys, values and headers are bytes' : `Version ${index + 1}`, h('code.muted', {}, schema.id)),
       !schema.raw && grid('Columns', [{ title: 'Column' }, { title: 'Type' }, { title: '' }], schema.columns.map((column) => [column.name, h('code', {}, column.type), column.nullable ? '' : h('span.tag', {}, 'required')])))).reverse());
@@ -115,4 +117,23 @@ export function topic({ session }, name) {
     },
     close: () => charts.close(),
   };
+}
+
+const milliseconds = (nanoseconds) => `${(nanoseconds / 1e6).toFixed(2)} ms`;
+const mean = (nanoseconds, number) => (number ? milliseconds(nanoseconds / number) : '–');
+
+// The rows of the activity: what, how often, the time of each, the longest time, and what else there is to say.
+function done(activity) {
+  const failed = (number) => (number ? h('span.tag.bad', {}, `${count(number)} failed`) : '');
+  return [
+    ['Writes', count(activity.writes), mean(activity.write_ns, activity.writes), milliseconds(activity.longest_write_ns), failed(activity.failed_writes)],
+    ['Syncs', count(activity.syncs), mean(activity.sync_ns, activity.syncs), milliseconds(activity.longest_sync_ns), failed(activity.failed_syncs)],
+    ['Frames compressed', count(activity.compressed_frames), mean(activity.compression_ns, activity.compressed_frames), '', `${bytes(activity.compression_bytes_in)} became ${bytes(activity.compression_bytes_out)}; ${count(activity.compression_skipped)} were too small`],
+    ['Rotations', count(activity.rotations), mean(activity.rotation_ns, activity.rotations), '', failed(activity.failed_rotations)],
+    ['Index writes', count(activity.index_writes), '', '', failed(activity.failed_index_writes)],
+    ['Reads', count(activity.reads), '', '', `${plural(activity.readers, 'reader')}; ${count(activity.cache_hits)} from the cache, ${count(activity.mappings)} mapped, ${count(activity.evictions)} given back`],
+    ['Retention', count(activity.retention_runs), mean(activity.retention_ns, activity.retention_runs), '', [`${count(activity.retention_records)} records, ${bytes(activity.retention_bytes)}, removed; ${bytes(activity.protected_bytes)} kept for groups `, failed(activity.failed_retentions)]],
+    ['Failed recoveries', count(activity.failed_recoveries), '', '', ''],
+    ['Errors', count(activity.errors), '', '', activity.last_error_ns ? h('span.muted', { title: date(activity.last_error_ns / 1e6) }, `the last one ${ago(activity.last_error_ns / 1e6)}`) : ''],
+  ];
 }
