@@ -272,6 +272,13 @@ class Store:
 
     # The handle.
 
+    async def sync(self) -> None:
+        """Write everything that is pending in the store's producers, and make it durable, in every `sync` mode.
+
+        Records of producers that are closed by now become durable too.
+        """
+        await self._threads.run(self._store.sync)
+
     async def statistics(self) -> StoreStatistics:
         """The store in numbers."""
         return await self._threads.run(self._store.statistics)

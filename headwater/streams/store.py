@@ -91,6 +91,8 @@ class Store:
         self._mutex = threading.RLock()
         self._partitions: dict[tuple[bytes, int], tuple[TopicConfig, Partition]] = {}
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
+        self._written: dict[bytes | None, Topic] = {}
+        """The topics that producers may have written to since the last sync, by their uuids."""
         self._closed = False
 
     def __str__(self) -> str:
@@ -342,8 +344,47 @@ class Store:
 
     def look_after(self, producer: _Producer) -> _Producer:
         """Close a producer together with the store."""
-        self._producers.add(producer)
+        with self._mutex:
+            self._producers.add(producer)
+            self._written[producer.topic._uuid] = producer.topic
         return producer
+
+    def sync(self) -> None:
+        """Write everything that is pending in the store's producers, and make it durable, whatever the topics' modes.
+
+        Records of producers that are closed by now become durable too. Those of a transaction are durable when it is
+        committed. An error does not keep the other topics from being synced; the first one is raised in the end.
+        """
+        self._check_open()
+        with self._mutex:
+            producers = [producer for producer in self._producers if not producer._appender.staging]
+            written = self._written
+            # These may write more while this is under way.
+            self._written = {producer.topic._uuid: producer.topic for producer in producers}
+        errors: list[Exception] = []
+        for producer in producers:
+            try:
+                producer._write_all()
+            except Exception as error:  # noqa: BLE001 - raised below, when the others are written
+                errors.append(error)
+        for uuid, topic in written.items():
+            try:
+                self._sync_topic(topic)
+            except (UnknownTopic, PartitionDeleted):
+                continue  # there is nothing left to make durable
+            except Exception as error:  # noqa: BLE001 - raised below, when the others are synced
+                self._written.setdefault(uuid, topic)
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _sync_topic(self, topic: Topic) -> None:
+        info = topic.info
+        if info.config.sync == "always":
+            return  # it was durable when it was written
+        for number in range(info.partitions):
+            if self._backend.holds_partition(info, number):
+                self.partition(info, number).sync()
 
     def transaction(
         self,

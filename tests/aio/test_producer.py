@@ -221,6 +221,19 @@ def test_an_atomic_batch_is_in_all_partitions(kind: str, tmp_path: Path) -> None
     run(main())
 
 
+def test_a_sync_of_the_store_writes_what_all_producers_have_pending(kind: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_kind(kind, tmp_path) as store:
+            topics = [await store.create_topic(name, sync="never") for name in ("orders", "calls")]
+            producers = [await store.producer(topic.name, linger=3600) for topic in topics]
+            receipts = [await out.send(b"x") for out in producers]
+            await store.sync()
+            assert [receipt.offset for receipt in receipts] == [0, 0]
+            assert [(await topic.bounds())[0].durable_end for topic in topics] == [1, 1]
+
+    run(main())
+
+
 @pytest.mark.parametrize("way", ["producer", "store"])
 def test_closing_writes_what_is_pending(kind: str, tmp_path: Path, way: str) -> None:
     async def main() -> None:

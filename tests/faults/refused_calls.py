@@ -231,6 +231,7 @@ _STORE: Final[dict[str, Call]] = {
     "steward": lambda s: s.store.steward().run_once(),
     "stewarding": _stewarding,
     "sweep": lambda s: s.store.sweep(),
+    "sync": lambda s: s.store.sync(),
     "sweep_stages": lambda s: s.store.sweep_stages(0),
     "topic": lambda s: s.store.topic("t"),
     "topic_names": lambda s: s.store.topic_names(),

@@ -12,7 +12,7 @@ import pytest
 
 import headwater as hw
 from headwater.core.errors import StoreError
-from headwater.core.options import KIB
+from headwater.core.options import KIB, MIB
 from headwater.streams import Topic, transaction
 from tests.support.backends import OpenStore
 from tests.support.dying_sender import RECORDS, TOPIC
@@ -68,12 +68,13 @@ def test_the_rows_of_each_partition_are_one_frame(open_store: OpenStore) -> None
     assert sorted(values(topic)) == VALUES
 
 
-@pytest.mark.parametrize("options", [{"atomic_bytes": 100_000}, {"max_frame_bytes": 256 * KIB}])
-def test_a_batch_over_the_limit_is_several_appends(open_store: OpenStore, options: dict[str, int]) -> None:
+@pytest.mark.parametrize(("max_frame_bytes", "atomic_bytes"), [(64 * MIB, 100_000), (256 * KIB, 32 * MIB)])
+def test_a_batch_over_the_limit_is_several_appends(
+    open_store: OpenStore, max_frame_bytes: int, atomic_bytes: int
+) -> None:
     store = open_store()
-    ours = {name: number for name, number in options.items() if name == "atomic_bytes"}
-    topic = store.create_topic("orders", **{name: options[name] for name in options.keys() - ours.keys()})
-    with store.producer("orders", batch_bytes=50_000, **ours) as out:
+    topic = store.create_topic("orders", max_frame_bytes=max_frame_bytes)
+    with store.producer("orders", batch_bytes=50_000, atomic_bytes=atomic_bytes) as out:
         out.send_batch(VALUES)
     assert values(topic) == VALUES
     assert topic.statistics().partitions[0].total_appends > 1
