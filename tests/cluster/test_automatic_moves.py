@@ -102,7 +102,7 @@ def test_replicas_leave_a_broker_that_is_gone_for_longer_than_the_timeout(server
                 assert await watched.moves.cancel() == 16
                 await until(lambda: watched.moving() == 0)
                 await watched.after(2 * TIMEOUT)
-                assert (watched.moving(), brokers[0].view.kept) == (0, {4}), "an operator has cancelled it"
+                assert (watched.moving(), brokers[0].view.kept) == (0, frozenset({4})), "an operator has cancelled it"
                 brokers[3] = await Node([server.address], 4).start()
                 await until(lambda: 4 in brokers[0].view.members)
                 await watched.after(2)
@@ -170,7 +170,9 @@ def test_replicas_come_to_a_broker_that_was_added_once(server: EtcdServer) -> No
                 assert await watched.moves.cancel() == len(shown)
                 await until(lambda: watched.moving() == 0)
                 await watched.after(20)
-                assert (watched.moving(), node.view.levelled) == (0, {1, 2, 3, 4}), "an operator has cancelled it"
+                assert (watched.moving(), node.view.levelled) == (0, frozenset({1, 2, 3, 4})), (
+                    "an operator has cancelled it"
+                )
                 await watched.moves.begin([], [4])
                 await until(lambda: 4 in node.view.leaving)
                 await watched.after(20)

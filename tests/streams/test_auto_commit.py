@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,12 @@ def test_positions_are_committed_after_a_time(store: Store) -> None:
 
 def test_a_poll_that_waits_commits_when_it_is_time(store: Store) -> None:
     """However long the consumer would otherwise sleep."""
-    options = {"auto_ack": True, "auto_commit_interval": 0.1, "auto_commit_records": 1000, "refresh_interval": NEVER}
+    options: dict[str, Any] = {
+        "auto_ack": True,
+        "auto_commit_interval": 0.1,
+        "auto_commit_records": 1000,
+        "refresh_interval": NEVER,
+    }
     inbox = store.consumer("orders", group="g", **options)
     inbox.poll(100, timeout=60)
     waiting = threading.Thread(target=lambda: inbox.poll(timeout=NEVER))
@@ -123,9 +129,9 @@ def test_a_transaction_commits_by_itself(store: Store) -> None:
 
 
 @pytest.mark.parametrize("options", [{"auto_commit_records": 5}, {"auto_commit_interval": 1.0}])
-def test_it_needs_automatic_acknowledgement(store: Store, options: dict[str, float]) -> None:
+def test_it_needs_automatic_acknowledgement(store: Store, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfiguration, match="auto_ack=True"):
         store.consumer("orders", group="g", **options)
     with pytest.raises(InvalidConfiguration, match="auto_ack=True"):
-        hw.ConsumerConfig(**options)  # type: ignore[arg-type]
-    hw.ConsumerConfig(auto_ack=True, **options)  # type: ignore[arg-type]
+        hw.ConsumerConfig(**options)
+    hw.ConsumerConfig(auto_ack=True, **options)

@@ -205,7 +205,7 @@ def _following(
     wanted = {TopicPartition(name, number) for number in selection.partitions}
     ends = {tp: selection.topic.partition(tp.partition).bounds().end for tp in wanted}
     first: Start = span.start if group is not None else "latest"
-    options = {} if on_loss is None else {"on_loss": on_loss}
+    options: dict[str, Any] = {} if on_loss is None else {"on_loss": on_loss}
     with store.consumer(name, group=group, start=first, where=selection.where_text, **options) as consumer:
         if group is None:
             for tp in consumer.assignment() & wanted:
