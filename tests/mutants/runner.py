@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ PATIENCE = 600.0
 LAST_LINES = 15
 
 _PASSED, _FAILED = 0, 1
+_PR_SET_PDEATHSIG = 1
 _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -135,6 +138,7 @@ class Laboratory:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - it only calls the kernel
             )
             try:
                 code = _wait(process)
@@ -145,6 +149,11 @@ class Laboratory:
                 self._temporary.mkdir(exist_ok=True)
             output.seek(0)
             return _Run(code, "".join(output.readlines()[-LAST_LINES:]))
+
+
+def _die_with_parent() -> None:
+    """In a killer's process: end when the runner is killed, even if a mutant keeps the killer going for ever."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _command(killer: str) -> list[str]:
