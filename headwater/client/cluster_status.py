@@ -95,6 +95,7 @@ def _document(
         "under_replicated": [
             name for name, partition in partitions if len(partition["in_sync"]) < len(partition["replicas"])
         ],
+        "moving": [name for name, partition in partitions if partition["moving_to"]],
         "leaderless": [name for name, partition in partitions if partition["leader"] is None],
         "thinly_kept": [
             name
@@ -122,5 +123,6 @@ def _partition(
         "epoch": partition.leader_epoch,
         "replicas": list(partition.replicas),
         "in_sync": list(partition.in_sync),
+        "moving_to": list(partition.moving_to),
         "lag": lag,
     }

@@ -91,6 +91,11 @@ def _judge(document: dict[str, Any]) -> None:
             count = len(document[name])
             noun = "partition" if count == 1 else "partitions"
             people.print(Text.assemble(("✗ ", "bold red"), f"{count:,} {noun} {about}"))
+    if document["moving"]:
+        count = len(document["moving"])
+        noun = "partition moves" if count == 1 else "partitions move"
+        told = f"{count:,} {noun} to other brokers: hw cluster rebalance watches, --cancel takes it back"
+        people.print(Text.assemble(("→ ", "bold cyan"), told))
     if document["thinly_kept"]:
         partitions = ", ".join(document["thinly_kept"])
         warning = (
