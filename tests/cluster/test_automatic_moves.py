@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -16,8 +16,9 @@ from headwater.broker import Broker
 from headwater.cluster.control import automatic_moves
 from headwater.cluster.control.automatic_moves import AutomaticMoves
 from headwater.cluster.control.metadata import PartitionState
-from headwater.cluster.control.moves import Moves
+from headwater.cluster.control.moves import Moves, PlannedMove
 from headwater.cluster.etcd.client import Etcd
+from headwater.cluster.etcd.item import Put
 from headwater.cluster.etcd.keys import BrokerMember, PartitionKey
 from headwater.cluster.node import ClusterNode
 from headwater.core.config import BrokerConfig
@@ -182,6 +183,37 @@ def test_replicas_come_to_a_broker_that_was_added_once(server: EtcdServer) -> No
                 await until(lambda: 4 not in node.view.leaving)
                 await watched.after(20)
                 assert watched.wanted()[4] == 6, "who was to leave and stays counts as added"
+            finally:
+                await watched.clear()
+
+    run(main())
+
+
+@pytest.mark.parametrize("added", [False, True], ids=["gone", "added"])
+def test_moves_that_are_cancelled_while_they_are_planned_do_not_begin(server: EtcdServer, added: bool) -> None:
+    async def main() -> None:
+        async with nodes([server.address], 3 if added else 4) as brokers:
+            node = brokers[0]
+            watched = Watched(node, rebalance=added)
+            plan = watched.moves.plan
+            planned: list[PlannedMove] = []
+
+            async def plan_slowly(*arguments: Any, **options: Any) -> list[PlannedMove]:
+                planned.extend(await plan(*arguments, **options))
+                key = node.view.keys.levelled(4) if added else node.view.keys.kept(4)
+                await node.etcd.write([], [Put(key, b"{}")])
+                return planned
+
+            watched.moves.plan = plan_slowly  # type: ignore[method-assign]
+            try:
+                await node.topics.create(topic_of("t", 6, 2))
+                if added:
+                    brokers.append(await Node([server.address], 4).start())
+                else:
+                    await brokers[3].vanish()
+                await until(lambda: (4 in node.view.members) == added)
+                await watched.after(2 * TIMEOUT)
+                assert (bool(planned), watched.moving()) == (True, 0)
             finally:
                 await watched.clear()
 

@@ -134,7 +134,7 @@ class AutomaticMoves:
         moves = self._led(await self._node.moves.plan(gone, keeping=keeping, partial=True))
         if not moves:
             return False
-        begun = await self._node.moves.begin(moves[:room])
+        begun = await self._node.moves.begin(moves[:room], unless=[self._view.keys.kept(broker) for broker in gone])
         for broker in gone:
             await self._node.moves.forget_levelled(broker)  # it counts as added when it comes back
         _log.warning(
@@ -154,7 +154,9 @@ class AutomaticMoves:
             for broker in added:
                 await self._node.moves.note_levelled(broker)
             return
-        begun = await self._node.moves.begin(moves[:room])
+        begun = await self._node.moves.begin(
+            moves[:room], unless=[self._view.keys.levelled(broker) for broker in added]
+        )
         _log.info(
             "brokers %s were added: %d of %d partitions begin to move; `hw cluster rebalance --cancel` takes that back",
             ", ".join(map(str, sorted(added))),

@@ -22,6 +22,7 @@ from headwater.core.errors import EtcdUnavailable, HeadwaterError, StoreError
 
 _log = logging.getLogger(__name__)
 _ASKING: Final = 5.0
+_ATTEMPTS: Final = 10
 
 Weigh = Callable[[BrokerMember, Collection[PartitionKey]], Awaitable[Mapping[PartitionKey, int]]]
 """Asks a broker how many bytes its logs have; it may raise HeadwaterError."""
@@ -97,10 +98,12 @@ class Moves:
                 )
         return sorted(moves)
 
-    async def begin(self, moves: Sequence[PlannedMove], remove: Collection[int] = ()) -> int:
+    async def begin(
+        self, moves: Sequence[PlannedMove], remove: Collection[int] = (), *, unless: Collection[str] = ()
+    ) -> int:
         """Begin moves as they were planned: how many of them. Those whose partitions have changed since are left out.
 
-        The brokers of `remove` get no new replicas from now on.
+        The brokers of `remove` get no new replicas from now on. None begins if one of the keys in `unless` is there.
         """
         await self._view.refresh()
         changes = []
@@ -116,7 +119,7 @@ class Moves:
             await self._etcd.write(
                 [], [Put(self._view.keys.leaving(broker), b"{}"), Delete(self._view.keys.levelled(broker))]
             )
-        return await self._write(changes)
+        return await self._write(changes, [WriteGuard(key, created=0) for key in unless])
 
     def _check(self, move: PlannedMove, topic: ClusterTopic, state: PartitionState) -> None:
         """Raise StoreError for a placement that no plan has: requests come from anywhere."""
@@ -138,26 +141,39 @@ class Moves:
         leaving = frozenset(remove) or self._view.leaving
         for broker in remove:
             await self._etcd.write([], [Delete(self._view.keys.leaving(broker))])
-        chosen = [
+        if not remove:
+            await self._deal_with([key for key, _, _ in self._to_cancel(remove, leaving)])
+        cancelled = 0
+        for _ in range(_ATTEMPTS):  # the controller may take a step of a move at the same moment
+            await self._view.refresh()
+            changes = self._to_cancel(remove, leaving)
+            if not changes:
+                break
+            cancelled += await self._write(changes)
+        return cancelled
+
+    def _to_cancel(
+        self, remove: Collection[int], leaving: Collection[int]
+    ) -> list[tuple[PartitionKey, int, PartitionState]]:
+        """The partitions whose moves are to be taken back, as they are to be then."""
+        return [
             (key, revision, self._rules.cancel(state))
             for key, (state, revision) in self._view.partitions.items()
             if state.move is not None
             and bool(remove) == any(_leaves(broker, state.move) for broker in leaving)
             and (remove or self._had_enough(key, state.move))
+            and self._rules.cancel(state) != state
         ]
-        if not remove:
-            await self._deal_with([self._view.partitions[key][0] for key, _, _ in chosen])
-        return await self._write([change for change in chosen if change[2] != self._view.partitions[change[0]][0]])
 
-    async def _deal_with(self, moving: Sequence[PartitionState]) -> None:
+    async def _deal_with(self, cancelled: Sequence[PartitionKey]) -> None:
         """Note first that nothing begins these moves again by itself, whoever dies before they are taken back."""
         keys, members = self._view.keys, self._view.members
         left = {
             broker
-            for state in moving
-            if state.move is not None
-            for broker in state.move.back
-            if broker not in members and _leaves(broker, state.move)
+            for key in cancelled
+            if (move := self._view.partitions[key][0].move) is not None
+            for broker in move.back
+            if broker not in members and _leaves(broker, move)
         }
         notes = [Put(keys.kept(broker), b"{}") for broker in sorted(left)]
         notes += [Put(keys.levelled(broker), b"{}") for broker in sorted(members.keys() - self._view.levelled)]
@@ -232,19 +248,26 @@ class Moves:
             _log.warning("broker %d does not report the sizes of its logs: %s", member.id, str(error) or "no answer")
             return {}
 
-    async def _write(self, changes: Sequence[tuple[PartitionKey, int, PartitionState]]) -> int:
-        """Write these, each if its partition is as it was: how many were. An answer that is lost is looked up."""
+    async def _write(
+        self, changes: Sequence[tuple[PartitionKey, int, PartitionState]], besides: Sequence[WriteGuard] = ()
+    ) -> int:
+        """Write these, each if its partition is as it was: how many were. An answer that is lost is looked up.
+
+        Nothing is written unless the guards `besides` hold as well.
+        """
         done = 0
         for first in range(0, len(changes), MOST_CHANGES):
-            done += await self._write_some(changes[first : first + MOST_CHANGES])
+            done += await self._write_some(changes[first : first + MOST_CHANGES], besides)
         return done
 
-    async def _write_some(self, changes: Sequence[tuple[PartitionKey, int, PartitionState]]) -> int:
+    async def _write_some(
+        self, changes: Sequence[tuple[PartitionKey, int, PartitionState]], besides: Sequence[WriteGuard]
+    ) -> int:
         names = [self._view.keys.partition(key) for key, _, _ in changes]
         guards = [WriteGuard(name, changed=revision) for name, (_, revision, _) in zip(names, changes, strict=True)]
         puts = [Put(name, state_to_json(state)) for name, (_, _, state) in zip(names, changes, strict=True)]
         try:
-            if await self._etcd.write(guards, puts):
+            if await self._etcd.write([*guards, *besides], puts):
                 return len(changes)
         except EtcdUnavailable as error:
             if not error.unknown:
@@ -258,7 +281,7 @@ class Moves:
         if len(changes) == 1:
             return 0
         half = len(changes) // 2
-        return await self._write_some(changes[:half]) + await self._write_some(changes[half:])
+        return await self._write_some(changes[:half], besides) + await self._write_some(changes[half:], besides)
 
 
 def _leaves(broker: int, move: Move) -> bool:
