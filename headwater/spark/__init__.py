@@ -2,7 +2,8 @@
 
 `session` starts Spark, set up as Headwater works best. In any other session `spark.read.format("headwater")` works too:
 Spark finds the source by itself where the package is installed. `scan` reads small rows faster than that does.
-`Pipeline` is a job that is declared, not programmed.
+`Pipeline` is a job that is declared, not programmed. `clean_checkpoint` lets a query start again whose driver died
+before its first batch.
 """
 
 import typing
@@ -11,6 +12,7 @@ from headwater.spark.session import session
 
 if typing.TYPE_CHECKING:
     from headwater.spark.pipeline import Pipeline
+    from headwater.spark.pipeline.checkpoint import clean_checkpoint
     from headwater.spark.reader import scan
 else:
 
@@ -20,6 +22,10 @@ else:
             from headwater.spark.pipeline import Pipeline
 
             return Pipeline
+        if name == "clean_checkpoint":
+            from headwater.spark.pipeline.checkpoint import clean_checkpoint
+
+            return clean_checkpoint
         if name == "scan":
             from headwater.spark.reader import scan
 
@@ -27,4 +33,4 @@ else:
         raise AttributeError(f"module 'headwater.spark' has no attribute {name!r}")
 
 
-__all__ = ["Pipeline", "scan", "session"]
+__all__ = ["Pipeline", "clean_checkpoint", "scan", "session"]

@@ -6,6 +6,22 @@ from tests.mutants.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
+        name="unfinished-offsets-kept",
+        promise="a pipeline starts again after its driver died before the first batch",
+        file="headwater/spark/pipeline/writers.py",
+        old="        self.checkpoint(sink).clean()\n",
+        new="",
+        killers=("tests/spark/test_checkpoint.py -k pipeline_cleans",),
+    ),
+    Mutant(
+        name="begun-checkpoint-cleaned",
+        promise="a checkpoint whose query has begun is left as it is",
+        file="headwater/spark/pipeline/checkpoint.py",
+        old="        if any(file.name.isdecimal() for files in names.values() for file in files):\n",
+        new="        if False:\n",
+        killers=("tests/spark/test_checkpoint.py -k batch_has_begun",),
+    ),
+    Mutant(
         name="batches-written-again",
         promise="a batch of a stream that was published before is not published again",
         file="headwater/spark/sink.py",

@@ -86,6 +86,7 @@ class Writers:
 
     def start(self, sink: Sink, *, takeover: bool) -> StreamingQuery:
         """Start the query of a sink, or go on with it from its checkpoint."""
+        self.checkpoint(sink).clean()
         writer: Any = self._rows(sink).writeStream.outputMode(sink.mode)
         writer = writer.option("checkpointLocation", str(self.checkpoint(sink).path))
         writer = writer.queryName(f"{self._declaration.name}.{sink.name}")
