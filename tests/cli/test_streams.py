@@ -319,6 +319,24 @@ def test_a_format_says_what_is_written(filled: Command) -> None:
     assert filled("consume", "typed", "-o", "%{y} %{x} %v") == 'why 1 {"x": 1, "y": "why"}\n'
 
 
+def test_a_group_that_retention_has_overtaken_chooses_what_to_do(hw: Command) -> None:
+    flags = ["consume", "orders", "--group", "billing", "--format", "%v"]
+    with hw.open() as store:
+        store.create_topic("orders")
+        with store.producer("orders") as out:
+            out.send(b"read")
+    assert hw(*flags).split() == ["read"]
+    with hw.open() as store:
+        with store.producer("orders") as out:
+            out.send(b"lost")
+            out.flush()
+            store.topic("orders").partition(0).roll()
+            out.send(b"kept")
+        store.topic("orders").partition(0).delete_before(2)
+    hw.refused(*flags, text="offsets 1 to 2 (exclusive) are gone")
+    assert hw(*flags, "--on-loss", "skip").split() == ["kept"]
+
+
 def test_a_group_goes_on_where_it_was(filled: Command) -> None:
     flags = ["consume", "orders", "--group", "billing"]
     first = filled.lines(*flags, "--limit", "7")
