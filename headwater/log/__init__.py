@@ -10,6 +10,7 @@ from headwater.log.files.counters import Counters
 from headwater.log.files.disk import Disk
 from headwater.log.format.encode import encode, encode_batch
 from headwater.log.format.frame import Frame, FrameHeader, Identity, StoredFrame
+from headwater.log.format.frame_filter import FrameFilter
 from headwater.log.format.plain import Plain
 from headwater.log.format.schemas import SchemaDirectory, Schemas
 from headwater.log.format.untrusted import admit
@@ -34,6 +35,7 @@ __all__ = [
     "Disk",
     "Extent",
     "Frame",
+    "FrameFilter",
     "FrameHeader",
     "Hole",
     "Identity",
