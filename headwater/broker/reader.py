@@ -34,6 +34,8 @@ _NOT_READY: Final = 2.0
 """A question for offsets waits so many seconds for a leader that may not answer yet."""
 _LOOK_BYTES: Final = 8 * MIB
 """A read with a filter looks at about so many bytes before it answers, though nothing may match."""
+_PASSING_OVER: Final = 0.1
+"""A reader with a filter is told after so many seconds that others' records have come, and not each time."""
 _NO_BOUNDS: Final = Bounds(0, 0, 0)
 
 
@@ -172,6 +174,8 @@ class ReadAnswer(NamedTuple, Generic[_Content]):
     """Of the content, and of the frames in files whose places it tells."""
     more: bool = False
     """True if there is more than was read."""
+    passed_over: bool = False
+    """True if it only tells that nothing matches a filter, up to other offsets."""
 
 
 class PartitionOffsets(NamedTuple):
@@ -240,8 +244,10 @@ class WaitingReader:
     ) -> tuple[ReadAnswer[_Content], Hold]:
         """Read what there is, after waiting for it until the deadline, which is by the monotonic clock.
 
-        The memory of the answer is held; the caller gives it back.
+        The memory of the answer is held; the caller gives it back. A read with a filter waits on over records that do
+        not match, and the request moves with it; its reader is told a moment later how far it is.
         """
+        told_by = deadline
         while True:
             brought = waiter.take(request.max_bytes) if request.pass_on else None
             answer = None if brought is None else _passed_on(request, brought)
@@ -260,8 +266,15 @@ class WaitingReader:
                     raise
                 if answer.more:
                     waiter.wake()
-            left = deadline - time.monotonic()
+            now = time.monotonic()
+            if answer.passed_over and now < deadline:
+                told_by = min(told_by, now + _PASSING_OVER)
+                request.go_on(answer)
+                answer = answer._replace(has_news=False)
+            left = told_by - now
             if answer.has_news or left <= 0 or self._runtime.draining.is_set():
+                if told_by < deadline:
+                    answer = answer._replace(has_news=True)
                 hold.shrink(len(answer.content))
                 return answer, hold
             hold.give_back()
@@ -285,7 +298,14 @@ class WaitingReader:
             left -= self._read(read, log, budget, direct=request.direct)
         reads = [read for read, _ in opened]
         has_news = generation != request.generation or any(read.has_news for read in reads)
-        return answer_of(request, reads, generation, has_news=has_news, more=any(read._more for read in reads))
+        answer = answer_of(request, reads, generation, has_news=has_news, more=any(read._more for read in reads))
+        if has_news and generation == request.generation and all(position.where for position in request.positions):
+            passed_over = not any(
+                read.error or read.frames or position.end is not None
+                for read, position in zip(reads, request.positions, strict=True)
+            )
+            answer = answer._replace(passed_over=passed_over)
+        return answer
 
     def _opened(
         self, position: ReadPosition, in_doubt: Collection[TopicPartition]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from headwater import ConsumedRecord, Consumer, InvalidFilter, Store
 from headwater.broker import reader
 from headwater.broker.rpc import reading
+from headwater.client.fetcher import RemoteFetcher
 from headwater.core.filter import Filter
 from headwater.core.schema import RAW
 from headwater.log.clock import REAL_CLOCK
@@ -19,6 +21,7 @@ from headwater.v1 import broker_pb2 as pb
 from headwater.wire.faults import error_of, unpack_error
 from tests.support.backends import BrokerStore
 from tests.support.broker import frame_of, served
+from tests.support.patience import wait_until
 
 
 @pytest.fixture(params=[False, True], ids=["far", "nearby"])
@@ -75,6 +78,36 @@ def test_a_broker_answers_after_a_bounded_look(store: Store, monkeypatch: pytest
     with store.consumer("t", group="g", where="offset = 95", fetch_bytes=1) as inbox:
         assert [record.offset for record in polled(inbox)] == [95]
     assert position(store) == 100
+
+
+def test_records_that_do_not_match_wake_nobody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_PASSING_OVER", 3600)
+    heard: list[object] = []
+    hear = RemoteFetcher.hear
+
+    def counting(fetcher: RemoteFetcher, stream: Any, response: Any) -> None:
+        heard.append(response)
+        hear(fetcher, stream, response)
+
+    monkeypatch.setattr(RemoteFetcher, "hear", counting)
+    with store.consumer("t", group="g", where="key = 'yes'") as inbox:
+        inbox.poll()
+        sending = threading.Thread(target=lambda: (fill(store, 30, (b"no", b"v")), fill(store, 1, (b"yes", b"this"))))
+        sending.start()
+        wait_until(lambda: [record.offset for record in inbox.poll(timeout=10)] == [30])
+        sending.join()
+    assert len(heard) < 10, "of thirty writes"
+
+
+def test_a_waiting_reader_is_told_how_far_it_is(store: Store) -> None:
+    with store.consumer("t", group="g", where="key = 'yes'") as inbox:
+        inbox.poll()
+        fill(store, 3, (b"no", b"v"))
+
+        def moved() -> bool:
+            return inbox.poll(timeout=0.3) == [] and position(store) == 3
+
+        wait_until(moved)
 
 
 def test_what_an_older_broker_sends_is_filtered_by_its_client(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
