@@ -133,10 +133,10 @@ MUTANTS: tuple[Mutant, ...] = (
         name="deletion-mark-not-synced",
         promise="the new start is durable before anything is deleted",
         file="headwater/log/write/segment_changes.py",
-        old="""            self._disk.replace(self._directory / START_FILE, pack_mark(START_FILE, offset))
-            self._disk.sync_directory(self._directory)
+        old="""        self._disk.replace(self._directory / START_FILE, pack_mark(START_FILE, offset))
+        self._disk.sync_directory(self._directory)
 """,
-        new="""            self._disk.replace(self._directory / START_FILE, pack_mark(START_FILE, offset))
+        new="""        self._disk.replace(self._directory / START_FILE, pack_mark(START_FILE, offset))
 """,
         killers=("tests/log/test_delete_before.py -k power_loss",),
     ),
@@ -144,8 +144,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="failed-sync-not-told",
         promise="after a failed sync every process refuses to append until the partition is reopened",
         file="headwater/log/write/owner.py",
-        old="            self.page.write_both(state._replace(flags=state.flags | POISONED))\n",
-        new="            self.page.write_both(state)\n",
+        old="            self.page.write_both(state._replace(flags=state.flags | POISONED, counters=counters))\n",
+        new="            self.page.write_both(state._replace(counters=counters))\n",
         killers=("sync_failure",),
     ),
     Mutant(
