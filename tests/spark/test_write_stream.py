@@ -142,7 +142,7 @@ def test_a_name_belongs_to_one_checkpoint_until_it_is_taken_over(
     forget_last_commit(third)
     run(later, topics, third, topic="copies", txnId="copier")
     assert numbers(topics, "copies") == list(range(190))
-    with pytest.raises(StreamingQueryException, match="the writer 'copier'"):
+    with pytest.raises(StreamingQueryException, match="writer 'copier'"):
         run(frame, topics, first, topic="copies", txnId="copier")
 
     # A query that comes back goes on with new records, and repeats nothing.
