@@ -66,6 +66,7 @@ class ClusterNode:
         With `credentials` the other brokers are called over TLS.
         """
         self.store = store
+        store.always_repair()
         self.cluster = identity.cluster
         self.broker = identity.broker
         self.threads = threads

@@ -33,6 +33,7 @@ Sync = Literal["always", "never"] | float
 Compression = Literal["none", "zstd", "lz4"]
 Acks = Literal["all", "leader", "none"]
 OnLoss = Literal["raise", "skip"]
+OnUnsoundEnd = Literal["repair", "raise"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "json", "text"]
 
@@ -103,6 +104,11 @@ class PartitionConfig(Options):
     mapping_cache_bytes: Annotated[int, size(0, PIB)] = GIB
     """The address space, not memory, that the readers of one partition keep mapped. Less than a segment maps files
     anew for every read; too much, times the partitions, meets the limits of the system."""
+
+    recovery: OnUnsoundEnd = "repair"
+    """What an opener does with an unsound end that a crash, a failed sync or a lost file has left. "repair": cut what
+    was never acknowledged, go on, and report it. "raise": change nothing and raise RecoveryRefused, so nobody can use
+    the log before someone has looked; `hw check --repair` repairs it then. Replicas of a cluster always repair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,6 +190,20 @@ class PartitionPoisoned(PartitionError):
         )
 
 
+class RecoveryRefused(PartitionError):
+    """The end of a log is unsound, and its configuration says to leave it as it is (`recovery="raise"`).
+
+    `report` says what recovery has found, and would have cut or given up.
+    """
+
+    def __init__(self, where: Path, report: object) -> None:
+        super().__init__(
+            f"the end of this log is unsound, and recovery='raise' leaves it as it is ({report}); "
+            f"look at it with: hw check {where}; then have it repaired with: hw check --repair {where}"
+        )
+        self.report = report
+
+
 class WriteFailed(PartitionError, OSError):
     """The disk refused a write (it is full, say). Nothing of it was kept; appending works again when the disk does."""
 

@@ -65,6 +65,8 @@ class DirectoryBackend:
         self.clock = clock
         self._disk = disk
         self._exclusive = exclusive
+        self.always_repairs = False
+        """True if partitions are replicas: others have what recovery cuts, so it need not be refused."""
         try:
             disk.make_directory(path)
             refuse_network_file_system(path)
@@ -121,6 +123,7 @@ class DirectoryBackend:
             elapsed=self.elapsed,
             exclusive=self._exclusive,
             create=False,
+            always_repair=self.always_repairs,
         )
 
     def _clamp_positions(self, info: TopicInfo, number: int, partition: DirectoryPartition) -> None:
@@ -228,6 +231,10 @@ class DirectoryStore(Store):
         self._files.groups.close()
 
     # For brokers of a cluster.
+
+    def always_repair(self) -> None:
+        """Repair the ends of partitions whatever their topics say, from the next one that is opened on."""
+        self._files.always_repairs = True
 
     def adopt_topic(self, info: TopicInfo, schemas: Sequence[Schema]) -> None:
         """Have a topic as it is described elsewhere, with the same uuid: make it, or change the one that is here.

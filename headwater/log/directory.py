@@ -75,6 +75,7 @@ class DirectoryPartition(Partition):
         elapsed: Elapsed | None = None,
         exclusive: bool = False,
         create: bool = True,
+        always_repair: bool = False,
     ) -> None:
         """Open the partition and recover what the last owner left behind.
 
@@ -83,6 +84,7 @@ class DirectoryPartition(Partition):
         `schemas` is where typed frames find their schemas, by default `schemas/` in the directory. `uuid` names the
         partition when it is created, by default at random. `elapsed` tells how old things are, for partitions that
         are cleaned together. An `exclusive` handle is the only one that writes: once it has the lock, it keeps it.
+        With `always_repair`, an unsound end is repaired whatever the configuration says.
         """
         self.path = Path(path)
         self.schemas = schemas if schemas is not None else SchemaDirectory(self.path / "schemas", disk)
@@ -95,7 +97,15 @@ class DirectoryPartition(Partition):
             self.elapsed = elapsed or Elapsed(clock, self.path, disk)
             """The ages of segments and records."""
             self._owner = PartitionOwner(
-                self.path, config or PartitionConfig(), disk, clock, self.elapsed, self.schemas, uuid, exclusive
+                self.path,
+                config or PartitionConfig(),
+                disk,
+                clock,
+                self.elapsed,
+                self.schemas,
+                uuid,
+                exclusive,
+                always_repair,
             )
         except HeadwaterError:
             raise

@@ -38,6 +38,7 @@ _CODES: Final[tuple[tuple[type[HeadwaterError], grpc.StatusCode], ...]] = (
     (errors.StoreClosed, grpc.StatusCode.UNAVAILABLE),
     (errors.OpenFailed, grpc.StatusCode.INTERNAL),
     (errors.PartitionPoisoned, grpc.StatusCode.INTERNAL),
+    (errors.RecoveryRefused, grpc.StatusCode.DATA_LOSS),
     (errors.PartitionError, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.StoreError, grpc.StatusCode.FAILED_PRECONDITION),
 )

@@ -129,6 +129,7 @@ def _repair(path: Path) -> list[str]:
             return [str(report) for report in partition.recovery_reports if not report.clean]
     info = _topic(path.parent)
     with DirectoryStore(path.parent.parent) as store:
+        store.always_repair()
         opened = store.partition(info, int(path.name))
         assert isinstance(opened, DirectoryPartition)
         return [str(report) for report in opened.recovery_reports if not report.clean]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from headwater.core.config import PartitionConfig
-from headwater.core.errors import Damaged, FrameDamaged, IndexDamaged
+from headwater.core.errors import Damaged, FrameDamaged, IndexDamaged, RecoveryRefused
 from headwater.log.clock import Clock
 from headwater.log.entropy import random_bytes
 from headwater.log.files.disk import TEMPORARY, Disk, drop_page_cache
@@ -121,6 +121,7 @@ class Recovery:
             if base > ends:
                 lost = self._directory / f"{ends:020d}.log"
                 self._lost(lost, 0, ends, base, "the end of the log is missing")
+                self._refuse_if_told()
                 inventory.closed.append(lost_segment(ends, base))
             state = self._begin(state, base, inventory)
         else:
@@ -272,6 +273,11 @@ class Recovery:
 
     # The growing end.
 
+    def _refuse_if_told(self) -> None:
+        """Raise RecoveryRefused before anything of an unsound end is cut or given up, if the configuration says so."""
+        if self._config.recovery == "raise":
+            raise RecoveryRefused(self._directory, self.report)
+
     def _recover_end(self, state: State, active: Segment, inventory: Inventory) -> State:
         fd = self._disk.open(active.path)
         try:
@@ -294,6 +300,7 @@ class Recovery:
                 base = max(last, state.durable_end)
                 if base > last:
                     self._lost(active.path, file.end, last, base, "the end of the log is missing")
+                    self._refuse_if_told()
                 if last > active.base:
                     inventory.closed.append(described(active, last, self._clock.now_ns()))
                 if base > last:
@@ -304,6 +311,7 @@ class Recovery:
             if tail.floor > tail.end:
                 # Acknowledged records are missing. Their offsets are not given out again, their bytes not touched.
                 self._lost(active.path, tail.position, tail.end, tail.floor, "the end of the log is missing")
+                self._refuse_if_told()
                 inventory.closed.append(described(active, tail.floor, self._clock.now_ns()))
                 return self._begin(state, tail.floor, inventory)
             return self._adopt_tail(state, active, file, tail, same)
@@ -339,6 +347,8 @@ class Recovery:
         if state.sequence:
             self.report.adopted_records = max(tail.end - state.end, 0)
         self.report.cut_bytes = max(file.end - tail.position, 0)
+        if self.report.cut_bytes or (state.sequence and tail.end < state.end):
+            self._refuse_if_told()
         log = active.header.log
         if same and tail.position < state.position:
             # A reader may have mapped what was published: those bytes go with the old file, which is left as it is.
@@ -390,6 +400,7 @@ class Recovery:
         self.report.dropped_records = max(state.end - state.durable_end, 0)
         self.report.cut_bytes = max(file.end - state.durable_position, 0)
         self.report.poisoned = True
+        self._refuse_if_told()
         if state.durable_end > active.base:
             entry = described(active, state.durable_end, self._clock.now_ns(), flags=UNCUT)
             inventory.closed.append(entry._replace(length=state.durable_position))

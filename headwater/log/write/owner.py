@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -83,6 +84,7 @@ class PartitionOwner:
         schemas: Schemas,
         partition: bytes | None,
         exclusive: bool = False,
+        always_repair: bool = False,
     ) -> None:
         self.directory = directory
         self.config = config
@@ -90,6 +92,7 @@ class PartitionOwner:
         self.clock = clock
         self.elapsed = elapsed
         self.schemas = schemas
+        self._always_repair = always_repair
         self.reports: deque[RecoveryReport] = deque(maxlen=REPORTS_KEPT)
         self.mutex = threading.RLock()
         self.used = True
@@ -259,9 +262,8 @@ class PartitionOwner:
 
     def recover(self, partition: bytes | None = None, *, thorough: bool = False) -> State:
         """Run recovery and go on from its result. The lock is held."""
-        recovery = Recovery(
-            self.directory, self.config, self.disk, self.clock, self.schemas, partition, thorough=thorough
-        )
+        config = replace(self.config, recovery="repair") if self._always_repair else self.config
+        recovery = Recovery(self.directory, config, self.disk, self.clock, self.schemas, partition, thorough=thorough)
         try:
             state = recovery.run()
         except Exception:
