@@ -73,6 +73,11 @@ def sized(*, partitions: int, memory: int) -> Preset:
     it can hold, stay within `memory` bytes. The memory of Python and Arrow themselves, and of the records that a poll
     has handed to you, is not counted. Compaction remembers keys in a quarter of it, and takes more while it works.
 
+    Arrow's usual allocator, mimalloc, keeps memory that was freed: 40 to 65 MB beyond this were measured, of which 3
+    were in use. With `ARROW_DEFAULT_MEMORY_POOL=system` in the environment it gives them back, and for 200,000 records
+    of 1 KB in 4 partitions with 32 MiB the process grew by 15 MB. `pyarrow.default_memory_pool().release_unused()`
+    gives them back at once.
+
     It costs speed: frames get as small as the memory demands, and small frames are slow and large on disk. Compaction
     removes less where keys are many, and values larger than a 16th of the memory are refused.
     """

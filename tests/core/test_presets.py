@@ -168,3 +168,48 @@ def test_a_producer_and_a_consumer_keep_within_the_memory(tmp_path: Path, size: 
     sent, read, most = map(int, answer.split())
     assert sent == read
     assert 0 < most < memory
+
+
+KEYED = """
+import os
+import sys
+import pyarrow as pa
+import headwater as hw
+
+def anonymous():
+    with open("/proc/self/status") as status:
+        fields = dict(line.split(":", 1) for line in status)
+    return int(fields["RssAnon"].split()[0]) * 1024
+
+memory, codec, partitions, records = int(sys.argv[1]), sys.argv[2], 4, 30_000
+with hw.open("store", preset=hw.presets.sized(partitions=partitions, memory=memory)) as store:
+    store.create_topic("t", partitions=partitions, compression=codec, sync="never")
+    with store.producer("t") as out:
+        out.send(b"warm" * 250)
+    with store.consumer("t", start="earliest") as inbox:
+        inbox.poll(timeout=60.0)
+    before = most = anonymous()
+    with store.producer("t") as out:
+        for number in range(records):
+            out.send(os.urandom(8) * 125, key=b"%d" % number)
+            most = max(most, anonymous()) if number % 500 == 0 else most
+    read = 0
+    with store.consumer("t", start="earliest") as inbox:
+        while read <= records:
+            read += len(inbox.poll(timeout=60.0))
+            most = max(most, anonymous())
+print(most - before, pa.default_memory_pool().max_memory())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize(("pool", "kept"), [("system", 0), ("mimalloc", 64 * MIB)])
+def test_the_process_grows_as_the_preset_says(tmp_path: Path, pool: str, kept: int, codec: str) -> None:
+    memory = 32 * MIB
+    command = [sys.executable, "-c", KEYED, str(memory), codec]
+    environment = {"PYTHONPATH": str(Path(hw.__file__).parent.parent), "ARROW_DEFAULT_MEMORY_POOL": pool}
+    answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+    most, in_arrow = map(int, answer.split())
+    assert 0 < most < memory + kept
+    assert in_arrow < memory // 4, "what Arrow has in use is far less than what its allocator keeps"
