@@ -160,7 +160,7 @@ def handle(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -
     def factory() -> Store:
         if cluster is not None:
             opened.append(cluster.open(clock))
-        elif request.param != "memory" or not opened:  # memory is one handle's own
+        elif request.param not in ("memory", "example") or not opened:  # they are one handle's own
             opened.append(STORES[request.param](tmp_path / "store", clock))
         return opened[-1]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from headwater.cli.contexts import Contexts
-from headwater.core.address import SCHEME
+from headwater.core.address import SCHEME, scheme_of
 from headwater.core.environment import options_said
 from headwater.core.errors import HeadwaterError
 
@@ -49,6 +49,11 @@ class Target(NamedTuple):
         """True if the store is behind a broker."""
         return self.where.startswith(SCHEME)
 
+    @property
+    def in_directory(self) -> bool:
+        """True if the store is a directory of this machine."""
+        return scheme_of(self.where) is None
+
 
 def find(said: str | None) -> Target:
     """The store that is meant; raises an error that says how to name one."""
@@ -68,7 +73,7 @@ def find(said: str | None) -> Target:
 def connect(said: str | None, *, make: bool = False) -> Store:
     """Open the store of a command. With `make`, a directory that is no store becomes one."""
     target = find(said)
-    if not target.remote and not make:
+    if target.in_directory and not make:
         check_is_store(Path(target.where))
     return _open(target, _TIMEOUT)
 
@@ -108,7 +113,7 @@ def _completing(names: Callable[[Store], list[str]]) -> Callable[[typer.Context,
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         with suppress(Exception):  # a shell shows nothing, whatever goes wrong
             target = find(ctx.params.get("store"))
-            if not target.remote:
+            if target.in_directory:
                 check_is_store(Path(target.where))
             with _open(target, _COMPLETION_TIMEOUT) as store:
                 return [name for name in names(store) if name.startswith(incomplete)]

@@ -12,6 +12,13 @@ SCHEME: Final = "hw://"
 DEFAULT_PORT: Final = 6174
 ETCD_PORT: Final = 2379
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
+_SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://")
+
+
+def scheme_of(where: str) -> str | None:
+    """Return the scheme of an address, such as `hw` of `hw://host`; None for the path of a directory."""
+    match = _SCHEME.match(where)
+    return match[1] if match else None
 
 
 class Address(NamedTuple):

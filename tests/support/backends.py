@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Protocol
 
+from examples.sqlite_store import open_sqlite
 from headwater import PartitionConfig, Store
 from headwater.broker import Broker
 from headwater.broker.clustered.backend import ClusteredBackend
@@ -45,6 +46,11 @@ BACKENDS: Final[dict[str, Callable[[Path, PartitionConfig | None, Clock], Partit
 
 def _memory_store(_: Path, clock: Clock) -> Store:
     return MemoryStore(clock=clock)
+
+
+def _example_store(path: Path, clock: Clock) -> Store:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return open_sqlite(f"sqlite://{path}.db", clock=clock)
 
 
 def _directory_store(path: Path, clock: Clock) -> Store:
@@ -98,6 +104,7 @@ def inside(store: Store) -> Store:
 STORES: Final[dict[str, Callable[[Path, Clock], Store]]] = {
     "memory": _memory_store,
     "directory": _directory_store,
+    "example": _example_store,
     "broker": partial(BrokerStore, direct=False),
     "broker nearby": BrokerStore,
 }
