@@ -92,7 +92,12 @@ def test_records_that_do_not_match_wake_nobody(store: Store, monkeypatch: pytest
     monkeypatch.setattr(RemoteFetcher, "hear", counting)
     with store.consumer("t", group="g", where="key = 'yes'") as inbox:
         inbox.poll()
-        sending = threading.Thread(target=lambda: (fill(store, 30, (b"no", b"v")), fill(store, 1, (b"yes", b"this"))))
+
+        def send() -> None:
+            fill(store, 30, (b"no", b"v"))
+            fill(store, 1, (b"yes", b"this"))
+
+        sending = threading.Thread(target=send)
         sending.start()
         wait_until(lambda: [record.offset for record in inbox.poll(timeout=10)] == [30])
         sending.join()
