@@ -228,4 +228,40 @@ MUTANTS: tuple[Mutant, ...] = (
         new="            if role is None or role.leads != leads:\n",
         killers=("tests/cluster/test_durable_log.py", "tests/cluster/test_local_replica.py"),
     ),
+    Mutant(
+        name="higher-minimum-at-once",
+        promise="a higher min_insync holds when enough replicas are in sync, not before",
+        file="headwater/cluster/control/replication_factor.py",
+        old="    now = min(topic.min_insync, wanted)\n",
+        new="    now = wanted\n",
+        killers=("tests/cluster/test_replication_factor.py",),
+    ),
+    Mutant(
+        name="number-taken-twice",
+        promise="no two brokers take the same number",
+        file="headwater/cluster/control/numbering.py",
+        old="        guards = [WriteGuard(keys.store(number), created=0), WriteGuard(keys.broker(number), created=0)]\n",
+        new="        guards: list[WriteGuard] = []\n",
+        killers=("tests/cluster/test_numbering.py::test_of_brokers_that_begin_at_once_each_has_a_number_of_its_own",),
+    ),
+    Mutant(
+        name="cancelled-moves-begin-again",
+        promise="moves that an operator cancels do not begin again by themselves",
+        file="headwater/cluster/control/moves.py",
+        old='        notes = [Put(keys.kept(broker), b"{}") for broker in sorted(left)]\n',
+        new="        notes: list[Put] = []\n",
+        killers=(
+            "tests/cluster/test_automatic_moves.py::test_replicas_leave_a_broker_that_is_gone_for_longer_than_the_timeout",
+        ),
+    ),
+    Mutant(
+        name="stopped-time-counts-as-absence",
+        promise="time in which a broker was stopped is not the absence of another one",
+        file="headwater/cluster/control/automatic_moves.py",
+        old="min(now - self._looked, _MOST_PASSED)",
+        new="now - self._looked",
+        killers=(
+            "tests/cluster/test_automatic_moves.py::test_nothing_leaves_while_too_few_are_alive_or_a_broker_is_waited_for",
+        ),
+    ),
 )
