@@ -61,4 +61,28 @@ MUTANTS: tuple[Mutant, ...] = (
         new="    _kept.clear()\n",
         killers=("tests/client/test_fork.py", "tests/client/test_client.py"),
     ),
+    Mutant(
+        name="broker-sends-what-does-not-match",
+        promise="a broker sends only records that match a filter",
+        file="headwater/broker/reader.py",
+        old="        if read.frame_filter is not None:\n            return",
+        new="        if read.frame_filter is not None and direct:\n            return",
+        killers=("tests/broker/test_where.py -k only_what_matches",),
+    ),
+    Mutant(
+        name="older-brokers-trusted-to-filter",
+        promise="a client filters what a broker without filters sends",
+        file="headwater/client/fetched_partition.py",
+        old="        frame_filter = None if held.filtered else self._filter",
+        new="        frame_filter = self._filter if held.filtered else None",
+        killers=("tests/broker/test_where.py -k older_broker",),
+    ),
+    Mutant(
+        name="every-write-wakes-filtering-readers",
+        promise="records that do not match wake no consumer each time",
+        file="headwater/broker/reader.py",
+        old="            if answer.passed_over and now < deadline:\n",
+        new="            if answer.passed_over and now > deadline:\n",
+        killers=("tests/broker/test_where.py -k wake_nobody",),
+    ),
 )

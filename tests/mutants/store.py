@@ -187,4 +187,28 @@ MUTANTS: tuple[Mutant, ...] = (
         new="",
         killers=("tests/log/test_fork.py -k receipts",),
     ),
+    Mutant(
+        name="matches-behind-others-skipped",
+        promise="a filter loses no match behind frames of which nothing matches",
+        file="headwater/log/format/frame_filter.py",
+        old="        if reached < end:\n",
+        new="        if matching and reached < end:\n",
+        killers=("tests/streams/test_where.py -k model",),
+    ),
+    Mutant(
+        name="records-before-the-position-match",
+        promise="a filter gives no record before the position",
+        file="headwater/log/format/frame_filter.py",
+        old="        if start > header.base_offset:\n",
+        new="        if start > header.next_offset:\n",
+        killers=("tests/streams/test_where.py -k seeks",),
+    ),
+    Mutant(
+        name="losses-only-logged",
+        promise="a consumer that retention has overtaken raises DataLost, unless it skips",
+        file="headwater/streams/cursor.py",
+        old='        if self._on_loss == "raise":\n',
+        new='        if self._on_loss == "never":\n',
+        killers=("tests/streams/test_consumer.py -k overtakes",),
+    ),
 )

@@ -370,11 +370,17 @@ def test_retention_moves_a_slow_consumer_on_and_says_so(store: Store, caplog: py
 
 def lost_after(inbox: hw.Consumer, timeout: float, seen: list[int]) -> hw.DataLost:
     """Poll until records turn out to be lost; what comes before that is seen."""
-    while True:
+    losses: list[hw.DataLost] = []
+
+    def lost() -> bool:
         try:
-            seen += values(inbox.poll(timeout=timeout))
-        except hw.DataLost as lost:
-            return lost
+            seen.extend(values(inbox.poll(timeout=timeout)))
+        except hw.DataLost as error:
+            losses.append(error)
+        return bool(losses)
+
+    wait_until(lost)
+    return losses[0]
 
 
 @pytest.mark.parametrize("timeout", [0, 0.2])
