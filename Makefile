@@ -51,6 +51,7 @@ lint: $(STAMP) ## ruff and mypy, both strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --strict headwater pyspark_headwater.py benchmarks docs/pages.py examples tests
+	$(BIN)/mypy --strict --platform darwin headwater/embedded/kqueue.py # which has parts that Linux does not
 
 # Clusters are proved with the etcd of the system. The one among the Python packages is of a version that can corrupt its own
 # data when it is killed, which is what most of these proofs do to it: it serves for `hw cluster up` alone.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headwater.core.filter import BoundFilter
 from headwater.embedded.filtered_source import FilteredSource
 from headwater.embedded.group import EmbeddedGroup
-from headwater.embedded.watch import Watch, state_files
+from headwater.embedded.watch import new_watch, state_files
 from headwater.log import Partition
 from headwater.streams.group import commit_now
 from headwater.streams.ports import Source
@@ -28,7 +28,7 @@ class PartitionFetcher:
         self._group = group
         self._group_files = group_files
         self._followed: set[TopicKey] | None = None
-        self.watch = Watch()
+        self.watch = new_watch()
 
     def source(
         self,

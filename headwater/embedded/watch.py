@@ -1,8 +1,8 @@
 """Waiting for new records: woken by the file system, within milliseconds.
 
 Publishing an append is a write to the partition's `state` file, and that is what is watched. A watch is added first and
-the end looked at afterwards, so nothing falls between. Where there is no inotify, or it has no room for one more file,
-ends are looked at in short intervals that grow while nothing comes.
+the end looked at afterwards, so nothing falls between. Linux tells by inotify, macOS and BSD by kqueue. Where there is
+neither, or no room for one more file, ends are looked at in short intervals that grow while nothing comes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from headwater.embedded.inotify import INOTIFY
+from headwater.embedded.kqueue import KqueueWatch
 from headwater.log import DirectoryPartition, Partition
 from headwater.log.recover.recovery import STATE_FILE
 
@@ -24,6 +25,14 @@ _SHORTEST: Final = 0.0005
 _LONGEST: Final = 0.05
 _SAFETY: Final = 1.0
 """Even a watched file is looked at this often."""
+
+
+HAS_KQUEUE: Final = hasattr(select, "kqueue")
+
+
+def new_watch() -> Watch | KqueueWatch:
+    """Return a watch for one waiter, of the kind that this system has."""
+    return KqueueWatch() if HAS_KQUEUE else Watch()
 
 
 class Watch:

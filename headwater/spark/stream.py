@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from headwater.core.errors import DataLost, HeadwaterError
-from headwater.embedded.watch import Watch, state_files
+from headwater.embedded.watch import new_watch, state_files
 from headwater.spark.address import open_existing
 from headwater.spark.columns import check
 from headwater.spark.offsets import Offsets, TopicOffsets, from_json, shares, to_json
@@ -109,7 +109,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ends = self._ends()
             return ends != done
 
-        watch = Watch()
+        watch = new_watch()
         try:
             partitions = [partition for topic in self._topics() for partition in topic.partitions()]
             watch.follow(state_files(partitions))

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import select
 import shutil
 import socket
 import subprocess
@@ -189,6 +190,8 @@ def _room(directory: Path) -> Diagnosis:
 
 
 def _watching() -> Diagnosis:
+    if hasattr(select, "kqueue"):
+        return Diagnosis("kqueue", "good", "wakes consumers when something is appended")
     if sys.platform != "linux":
         return Diagnosis(
             "inotify", "optional", "not on this system", "consumers look for records every few milliseconds"
