@@ -240,8 +240,8 @@ MUTANTS: tuple[Mutant, ...] = (
         name="number-taken-twice",
         promise="no two brokers take the same number",
         file="headwater/cluster/control/numbering.py",
-        old="        guards = [WriteGuard(keys.store(number), created=0), WriteGuard(keys.broker(number), created=0)]\n",
-        new="        guards: list[WriteGuard] = []\n",
+        old="guards = [WriteGuard(keys.store(number), created=0), WriteGuard(keys.broker(number), created=0)]",
+        new="guards: list[WriteGuard] = []",
         killers=("tests/cluster/test_numbering.py::test_of_brokers_that_begin_at_once_each_has_a_number_of_its_own",),
     ),
     Mutant(
