@@ -364,10 +364,10 @@ def test_an_error_in_one_partition_does_not_stop_the_others(
     fill(store.create_topic("a", partitions=3, retention_age=1), 2)
     clock.advance(100)
 
-    def fail(offset: int) -> None:
+    def fail(offset: int, protected: object) -> None:  # noqa: ARG001 - as the cleaner calls it
         raise HeadwaterError(f"no deleting before {offset} today")
 
-    monkeypatch.setattr(inside(store).topic("a").partition(1), "delete_before", fail)
+    monkeypatch.setattr(inside(store).topic("a").partition(1), "remove_expired", fail)
     report = store.steward().run_once()
     assert [partition.segments for partition in report.partitions] == [2, 0, 2]
     assert report.partitions[1].error == "no deleting before 20 today"
