@@ -7,9 +7,9 @@ A package offers its scheme by an entry point, and `hw.open` finds it:
     [project.entry-points."headwater.stores"]
     sqlite = "examples.sqlite_store:open_sqlite"
 
-What users hold is written against the ports in `headwater/streams/ports.py`; a backend implements `StoreBackend`. This
-one begins with the parts for memory, and overrides what it keeps elsewhere: topics, positions, and a journal of each
-partition, which is replayed when the partition is opened. That has its limits:
+The classes that users hold are written against the ports in `headwater/streams/ports.py`; a backend implements
+`StoreBackend`. This one begins with the parts for memory, and overrides what it keeps elsewhere: topics, positions,
+and a journal of each partition, which is replayed when the partition is opened. That has its limits:
 
 - A log has to fit in memory, and its journal shrinks only when the topic is deleted.
 - One process has the file open at a time, and one store in it.
