@@ -106,7 +106,7 @@ class PartitionConfig(Options):
     anew for every read; too much, times the partitions, meets the limits of the system."""
 
     recovery: OnUnsoundEnd = "repair"
-    """What an opener does with an unsound end that a crash, a failed sync or a lost file has left. "repair": cut what
+    """The treatment of an unsound end that a crash, a failed sync or a lost file has left. "repair": cut what
     was never acknowledged, go on, and report it. "raise": change nothing and raise RecoveryRefused, so nobody can use
     the log before someone has looked; `hw check --repair` repairs it then. Replicas of a cluster always repair."""
 

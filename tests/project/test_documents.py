@@ -231,7 +231,7 @@ FORMAT = (ROOT / "docs" / "format.md").read_text(encoding="utf-8")
 )
 def test_the_format_has_every_field_where_the_code_has_it(heading: str, layout: Struct, rest: list[int]) -> None:
     section = re.split(rf"^## {heading}$", FORMAT, flags=re.MULTILINE)[1].split("\n## ")[0]
-    table = re.search(r"^\| at \|.*?\n\n", section, re.MULTILINE | re.DOTALL)
+    table = re.search(r"^\| at \|.*?(?:\n\n|\Z)", section, re.MULTILINE | re.DOTALL)
     assert table is not None
     documented = [int(number) for number in re.findall(r"^\| (\d+) \|", table[0], re.MULTILINE)]
     codes = re.findall(r"\d*s|[a-zA-Z]", layout.format.removeprefix("<"))
