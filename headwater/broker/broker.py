@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection
 from headwater.broker.arrivals import GROUP, Key
 from headwater.broker.backend import Backend
 from headwater.broker.clustered.backend import ClusteredBackend
+from headwater.broker.clustered.groups import check_without_groups
 from headwater.broker.core import Core
 from headwater.broker.metrics import broker_metrics
 from headwater.broker.rpc.carrying import CallCarrier, ClusterCarrier, NoCarrier
@@ -189,6 +190,7 @@ class Broker:
             return alone, lambda _: NoPeerMethods(), NoCarrier()
         if not isinstance(self._store, DirectoryStore):
             raise StoreError("a broker of a cluster must serve a directory")
+        check_without_groups(self._store)
 
         def tell(partition: TopicPartition) -> None:
             runtime.arrivals.tell([partition])

@@ -64,7 +64,7 @@ class GroupInfo:
 
     @property
     def commits(self) -> int:
-        """How often the group has set its positions: by acknowledgements and, seldom, by resets."""
+        """The number of times that the group has set its positions: by acknowledgements and, seldom, by resets."""
         return sum(position.commits for position in self.positions.values())
 
 

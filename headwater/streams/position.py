@@ -17,5 +17,5 @@ class Position(NamedTuple):
 
     @property
     def commits(self) -> int:
-        """How often the position was set: by acknowledgements and, seldom, by resets. 0 with an older broker."""
+        """The number of times that it was set: by acknowledgements and, seldom, by resets. 0 with an older broker."""
         return self.sequence

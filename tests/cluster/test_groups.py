@@ -26,6 +26,7 @@ from headwater.cluster.etcd.client import Etcd
 from headwater.cluster.internal import InternalTopics, number_of
 from headwater.cluster.node import ClusterNode
 from headwater.core.address import Address
+from headwater.core.config import BrokerConfig
 from headwater.core.errors import NotLeader, WriteFailed
 from headwater.core.names import GROUPS
 from headwater.embedded.directory_store import DirectoryStore
@@ -330,7 +331,7 @@ def test_a_broker_that_has_not_joined_its_cluster_yet_answers_nobody(
 
     monkeypatch.setattr(ClusterNode, "start", start)
     with DirectoryStore(tmp_path, exclusive=True) as kept, ThreadPoolExecutor(1) as pool:
-        broker = Broker(kept, listen=ANY_PORT, etcd=lambda: Etcd([Address("127.0.0.1", 1)]))
+        broker = Broker(kept, BrokerConfig(broker_id=1), listen=ANY_PORT, etcd=lambda: Etcd([Address("127.0.0.1", 1)]))
         starting = pool.submit(broker.start)
         try:
             wait_until(lambda: broker._address is not None)

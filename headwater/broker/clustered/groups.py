@@ -28,6 +28,7 @@ from headwater.core.names import GROUPS
 from headwater.streams.group import GroupInfo
 from headwater.streams.membership import Member
 from headwater.streams.pattern import TopicFilter
+from headwater.streams.store import Store
 from headwater.streams.topic import TopicPartition
 
 _R = TypeVar("_R")
@@ -36,21 +37,22 @@ _SWEEP: Final = 0.5
 """Seconds between two looks for dead members."""
 
 
+def check_without_groups(store: Store) -> None:
+    """Raise StoreError if the store has groups of its own: a cluster would not know them."""
+    if store.group_names():
+        raise StoreError(
+            f"{store} has groups of a standalone broker, in {GROUPS}, but a cluster keeps groups in a topic: "
+            f"move that directory away, or begin with an empty one"
+        )
+
+
 class CoordinatedGroups:
     """The groups that this broker coordinates. See `GroupHome`."""
 
     def __init__(
         self, runtime: Runtime, node: ClusterNode, peers: Peers, polling: ClusterPolling, session_timeout: float
     ) -> None:
-        """Members get this timeout, in seconds, if they do not ask for another one.
-
-        Raises StoreError if the store has groups of its own.
-        """
-        if node.store.group_names():
-            raise StoreError(
-                f"{node.store} has groups of a standalone broker, in {GROUPS}, but a cluster keeps groups in a topic: "
-                f"move that directory away, or begin with an empty one"
-            )
+        """Members get this timeout, in seconds, if they do not ask for another one."""
         self._runtime = runtime
         self._node = node
         self._peers = peers

@@ -24,7 +24,7 @@ class Lag:
     committed_ns: int
     owner: str
     commits: int = 0
-    """How often the group has set this position."""
+    """The number of times that the group has set this position."""
 
     @property
     def records(self) -> int:

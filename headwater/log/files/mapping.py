@@ -74,7 +74,7 @@ class MappingCache:
         self._spans: OrderedDict[tuple[int, bytes], MappedSpan] = OrderedDict()
         self._bytes = 0
         self.activity: Counter[str] = Counter()
-        """How often the names of `Counters` were met since someone has last taken them."""
+        """The number of times that each name of `Counters` was met since it was last taken."""
 
     def get(self, base: int, log: bytes, length: int, fd: int) -> MappedSpan:
         """The first `length` bytes, or more, of the segment that `base` and `log` name and `fd` is open on."""
