@@ -211,25 +211,36 @@ def test_readers_and_their_cache_are_counted(tmp_path: Path) -> None:
         assert other.statistics().counters == counters
 
 
-READ = """
+READ_AND_APPEND = """
 import sys
-from headwater.log import DirectoryPartition
+from headwater.log import DirectoryPartition, encode
 with DirectoryPartition(sys.argv[1]) as partition:
     assert len(list(partition.records())) == 3
+    partition.append(encode([b"d"]))
 """
 
 
 def test_other_processes_see_what_readers_and_writers_have_done(tmp_path: Path) -> None:
     with DirectoryPartition(tmp_path) as partition:
         partition.append(encode([b"a", b"b", b"c"]))
-        subprocess.run([sys.executable, "-c", READ, str(tmp_path)], check=True)
+        subprocess.run([sys.executable, "-c", READ_AND_APPEND, str(tmp_path)], check=True)
         counters = partition.statistics().counters
-        assert (counters.writes, counters.readers, counters.reads) == (1, 1, 1)
+        assert (counters.writes, counters.readers, counters.reads) == (2, 1, 1)
+
+
+def test_a_handle_that_only_reads_counts_for_itself(tmp_path: Path) -> None:
+    with DirectoryPartition(tmp_path) as partition:
+        partition.append(encode([b"a"]))
+        before = (tmp_path / "state").read_bytes()
+        with DirectoryPartition(tmp_path) as reader:
+            assert len(list(reader.records())) == 1
+            assert reader.statistics().counters.reads == 1
+        assert (tmp_path / "state").read_bytes() == before
 
 
 def test_a_reader_in_the_middle_of_another_ones_work_waits_for_nobody(tmp_path: Path) -> None:
     with DirectoryPartition(tmp_path) as partition, DirectoryPartition(tmp_path) as reader:
-        partition.append(encode([b"a"]))
+        reader.append(encode([b"a"]))
         with partition._owner.locked():
             assert len(list(reader.records())) == 1
             reader._reader.publish_counts()

@@ -334,7 +334,7 @@ class Reader:
         return replace(counters, **added)
 
     def publish_counts(self) -> None:
-        """Let other processes see what this handle has read, unless someone is at work: then it is done later."""
+        """Let other processes see what this handle has read, if it also appends; later, if someone is at work."""
         self._next_count = time.monotonic() + _COUNTED_EVERY
         with self._counting:
             self._gather_counts()

@@ -100,6 +100,8 @@ class PartitionOwner:
         """The error of a sync that failed: from then on nothing can be written."""
         self.uncounted: deque[tuple[str, int]] = deque(maxlen=_UNCOUNTED_KEPT)
         """Failures that the state page does not tell of yet: the counter of each, and the time."""
+        self.has_appended = False
+        """True once this handle has appended. One that only reads changes no file, so it tells nobody of its reads."""
         self.log_fd = -1
         self.index_fd = -1
         self.recovered = 0
@@ -378,8 +380,11 @@ class PartitionOwner:
         return state._replace(counters=counters)
 
     def count_later(self, added: Mapping[str, int]) -> bool:
-        """Add to counters without keeping anybody waiting; whether it was done. False if someone is at work."""
-        if not self.mutex.acquire(blocking=False):
+        """Add to counters without keeping anybody waiting; whether it was done.
+
+        False if someone is at work, or if this handle has only read so far.
+        """
+        if not self.has_appended or not self.mutex.acquire(blocking=False):
             return False
         try:
             state, whole = self.look()

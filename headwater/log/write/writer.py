@@ -112,6 +112,7 @@ class Writer:
                 failures = len(owner.uncounted)
                 state = owner.page.write(owner.with_failures(state) if failures else state)
                 owner.state = state
+                owner.has_appended = True
                 if failures:
                     owner.uncounted.clear()
         except BaseException as error:
