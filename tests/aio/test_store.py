@@ -35,6 +35,7 @@ from tests.support.aio import (
 ELSEWHERE: dict[str, set[str]] = {
     "Store": {
         *("drop", "evolve_topic", "has_group", "holds_partition", "internal_topic", "look_after"),
+        "topic_to_write",
         *("open_partitions", "partition", "partition_statistics", "producer_config", "recall_topic"),
         *("schema_by_id", "schema_of", "stage"),
         *("stewarding", "transactions"),

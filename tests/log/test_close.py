@@ -35,6 +35,7 @@ USES: dict[str, Callable[[Partition], object]] = {
     "truncate": lambda partition: partition.truncate(0),
     "delete_before": lambda partition: partition.delete_before(0),
     "compact": lambda partition: partition.compact(),
+    "remove_expired": lambda partition: partition.remove_expired(0),
     "retain": lambda partition: partition.retain(),
     "statistics": lambda partition: partition.statistics(),
 }
