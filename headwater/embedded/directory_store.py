@@ -19,7 +19,7 @@ from headwater.core.options import GIB, HOUR, MIB
 from headwater.core.presets import DEFAULT, Preset
 from headwater.core.schema import Schema
 from headwater.embedded.appender import PartitionAppender
-from headwater.embedded.cleaning import EmbeddedCleaner
+from headwater.embedded.cleaner import EmbeddedCleaner
 from headwater.embedded.directory_catalog import DirectoryCatalog
 from headwater.embedded.directory_group import OFFSETS_FILE, DirectoryGroup
 from headwater.embedded.directory_ledger import DirectoryLedger

@@ -12,7 +12,7 @@ from headwater.core.config import ConsumerConfig
 from headwater.core.errors import PartitionBusy
 from headwater.core.presets import DEFAULT, Preset
 from headwater.embedded.appender import PartitionAppender
-from headwater.embedded.cleaning import EmbeddedCleaner
+from headwater.embedded.cleaner import EmbeddedCleaner
 from headwater.embedded.fetcher import PartitionFetcher
 from headwater.embedded.groups import OpenGroups
 from headwater.embedded.memory_catalog import MemoryCatalog

@@ -28,20 +28,20 @@ from headwater.core.errors import (
     StoreClosed,
     StoreError,
 )
-from headwater.streams.assignment import Callbacks, ConsumerAssignment, OnChange
 from headwater.streams.auto_commit import AutoCommit
+from headwater.streams.consumer_assignment import Callbacks, ConsumerAssignment, OnChange
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor, OnRecordsDamaged
 from headwater.streams.fetch_collector import FetchCollector
 from headwater.streams.fixed_share import FixedShare
 from headwater.streams.group import Commit, PositionClaim
 from headwater.streams.group_member import GroupMember
-from headwater.streams.held_progress import HeldProgress
 from headwater.streams.ports import GroupCoordinator
 from headwater.streams.processing import Handler, Processing, ProcessOptions, ProcessSummary
 from headwater.streams.record_filter import RecordFilter
 from headwater.streams.start import Start, resolve
 from headwater.streams.subscription import Subscription
 from headwater.streams.topic import TopicPartition
+from headwater.streams.transaction_progress import TransactionProgress
 
 if TYPE_CHECKING:
     from headwater.streams.store import Store
@@ -102,7 +102,7 @@ class Consumer:
         self._cursors = self._assignment.cursors
         self._collector = FetchCollector(store, self._subscription, self._assignment, config.fetch_bytes)
         self._auto_commit = AutoCommit(config)
-        self._progress = HeldProgress(self._assignment, self._member, auto_ack=config.auto_ack)
+        self._progress = TransactionProgress(self._assignment, self._member, auto_ack=config.auto_ack)
         self._reading_on = min(_READING_ON, config.max_poll_interval / 3)
         self._delivered = 0
         self._closed = False

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from headwater.core.errors import HeadwaterError
 from headwater.log.format.projection import Projection
-from headwater.streams.assignment import ConsumerAssignment
+from headwater.streams.consumer_assignment import ConsumerAssignment
 from headwater.streams.cursor import ConsumedBatch, ConsumedRecord, Cursor
 from headwater.streams.subscription import Subscription
 

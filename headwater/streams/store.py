@@ -29,10 +29,10 @@ from headwater.core.schema import RAW, Schema
 from headwater.log import Counters, Partition, PartitionStatistics, no_statistics
 from headwater.log.entropy import random_bytes
 from headwater.log.files.counters import sum_counters
-from headwater.streams.assignment import OnChange
 from headwater.streams.catalog import MAX_PARTITIONS, TopicInfo, check_replication
 from headwater.streams.configuring import configured, partition_config
 from headwater.streams.consumer import Consumer
+from headwater.streams.consumer_assignment import OnChange
 from headwater.streams.cursor import OnRecordsDamaged
 from headwater.streams.group import Group
 from headwater.streams.ports import Appender, Fetcher, GroupCoordinator, StoreBackend, TransactionCoordinator

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from headwater.broker import arrivals
-from headwater.broker.reader import ReadRequest, WaitingReader
+from headwater.broker.waiting_reader import ReadRequest, WaitingReader
 from headwater.core.config import BrokerConfig
 from headwater.core.errors import InvalidConfiguration, OffsetOutOfRange, StaleMember, UnknownTopic
 from headwater.embedded.memory_store import MemoryStore

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from headwater import ConsumedRecord, Consumer, InvalidFilter, Store
-from headwater.broker import reader
+from headwater.broker import waiting_reader
 from headwater.broker.rpc import reading
 from headwater.client.fetcher import RemoteFetcher
 from headwater.core.filter import Filter
@@ -57,14 +57,14 @@ def position(store: Store) -> int:
 def test_only_what_matches_is_sent(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, 5, *[(b"no", bytes(1000))] * 100, (b"yes", b"this"))
     sizes: list[int] = []
-    answer = reader.answer_of
+    answer = waiting_reader.answer_of
 
     def counting(*arguments: Any, **options: Any) -> Any:
-        result: reader.ReadAnswer[bytes] = answer(*arguments, **options)
+        result: waiting_reader.ReadAnswer[bytes] = answer(*arguments, **options)
         sizes.append(result.size)
         return result
 
-    monkeypatch.setattr(reader, "answer_of", counting)
+    monkeypatch.setattr(waiting_reader, "answer_of", counting)
     with store.consumer("t", where="key = 'yes'") as inbox:
         assert [record.value for record in polled(inbox)] == [b"this"] * 5
     assert store.topic("t").scan(where="key = 'yes'").read_all().num_rows == 5
@@ -73,7 +73,7 @@ def test_only_what_matches_is_sent(store: Store, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_broker_answers_after_a_bounded_look(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_LOOK_BYTES", 1)
+    monkeypatch.setattr(waiting_reader, "_LOOK_BYTES", 1)
     fill(store, 10, *[(b"k", b"v")] * 10)
     with store.consumer("t", group="g", where="offset = 95", fetch_bytes=1) as inbox:
         assert [record.offset for record in polled(inbox)] == [95]
@@ -81,7 +81,7 @@ def test_a_broker_answers_after_a_bounded_look(store: Store, monkeypatch: pytest
 
 
 def test_records_that_do_not_match_wake_nobody(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "_PASSING_OVER", 3600)
+    monkeypatch.setattr(waiting_reader, "_PASSING_OVER", 3600)
     heard: list[object] = []
     hear = RemoteFetcher.hear
 
@@ -118,7 +118,7 @@ def test_a_waiting_reader_is_told_how_far_it_is(store: Store) -> None:
 def test_what_an_older_broker_sends_is_filtered_by_its_client(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     position_of = reading._position
 
-    def without_filter(message: pb.FetchPosition) -> reader.ReadPosition:
+    def without_filter(message: pb.FetchPosition) -> waiting_reader.ReadPosition:
         return position_of(pb.FetchPosition(partition=message.partition, offset=message.offset))
 
     monkeypatch.setattr(reading, "_position", without_filter)

@@ -64,7 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="broker-sends-what-does-not-match",
         promise="a broker sends only records that match a filter",
-        file="headwater/broker/reader.py",
+        file="headwater/broker/waiting_reader.py",
         old="        if read.frame_filter is not None:\n            return",
         new="        if read.frame_filter is not None and direct:\n            return",
         killers=("tests/broker/test_where.py -k only_what_matches",),
@@ -80,7 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="every-write-wakes-filtering-readers",
         promise="records that do not match wake no consumer each time",
-        file="headwater/broker/reader.py",
+        file="headwater/broker/waiting_reader.py",
         old="            if answer.passed_over and now < deadline:\n",
         new="            if answer.passed_over and now > deadline:\n",
         killers=("tests/broker/test_where.py -k wake_nobody",),

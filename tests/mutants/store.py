@@ -123,7 +123,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="unread-records-deleted",
         promise="retention keeps what a group has not read yet",
-        file="headwater/embedded/cleaning.py",
+        file="headwater/embedded/retention_plan.py",
         old="        return min(self.readers.values(), default=None)\n",
         new="        return None\n",
         killers=("tests/streams/test_steward.py -k directory",),
@@ -131,7 +131,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="unfinished-transactions-left",
         promise="a steward finishes transactions whose program died after deciding",
-        file="headwater/embedded/cleaning.py",
+        file="headwater/embedded/cleaner.py",
         old="            finished = self._store.roll_forward(dry_run=self._dry_run)\n",
         new="            finished = 0\n",
         killers=("tests/streams/test_steward.py -k directory", "tests/streams/test_transactions_unfinished.py"),

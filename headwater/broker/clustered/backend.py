@@ -15,10 +15,10 @@ from headwater.broker.clustered.polling import ClusterPolling
 from headwater.broker.clustered.reading import LeadersReader
 from headwater.broker.clustered.transactions import ClusterTransactions
 from headwater.broker.groups import Groups
-from headwater.broker.reader import NoGroups, WaitingReader
 from headwater.broker.runtime import Runtime
 from headwater.broker.security.access import Access
 from headwater.broker.security.secrets import Secrets
+from headwater.broker.waiting_reader import NoGroups, WaitingReader
 from headwater.cluster.control.automatic_moves import AutomaticMoves
 from headwater.cluster.control.growing import Growing
 from headwater.cluster.internal import INTERNAL

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from headwater.broker.backend import NamedPartition
-from headwater.broker.reader import PartitionOffsets, PartitionRead, ReadPosition
 from headwater.broker.rpc.messages import (
     pack_partition,
     pack_record,
@@ -17,6 +16,7 @@ from headwater.broker.rpc.messages import (
     unpack_range,
     unpack_record,
 )
+from headwater.broker.waiting_reader import PartitionOffsets, PartitionRead, ReadPosition
 from headwater.cluster.etcd.keys import PartitionKey
 from headwater.cluster.node import ClusterNode
 from headwater.cluster.replication.carrier import Portion

@@ -13,7 +13,7 @@ from typing import Final
 
 from headwater.broker.backend import NamedPartition
 from headwater.broker.clustered.reading import LeadersReader
-from headwater.broker.reader import PartitionRead, ReadPosition
+from headwater.broker.waiting_reader import PartitionRead, ReadPosition
 from headwater.core.errors import BrokerUnavailable, NotLeader, OffsetOutOfRange, PartitionDeleted, UnknownTopic
 from headwater.core.options import KIB, MIB
 from headwater.streams.topic import TopicPartition

@@ -17,7 +17,8 @@ from headwater.broker.arrivals import ArrivalWaiter
 from headwater.broker.backend import NamedPartition
 from headwater.broker.clustered.peers import Peers
 from headwater.broker.limits.budget import Hold
-from headwater.broker.reader import (
+from headwater.broker.runtime import Runtime
+from headwater.broker.waiting_reader import (
     CallLimits,
     PartitionOffsets,
     PartitionRead,
@@ -28,7 +29,6 @@ from headwater.broker.reader import (
     WaitingReader,
     answer_of,
 )
-from headwater.broker.runtime import Runtime
 from headwater.cluster.node import ClusterNode
 from headwater.core.errors import BrokerUnavailable, HeadwaterError, InvalidConfiguration, NotLeader
 from headwater.streams.topic import TopicPartition

@@ -18,8 +18,8 @@ from headwater.broker.backend import NamedPartition
 from headwater.broker.clustered.backend import ClusteredBackend
 from headwater.broker.core import Core
 from headwater.broker.limits.budget import Hold
-from headwater.broker.reader import CallLimits, PartitionOffsets, ReadAnswer, ReadRequest, WaitingReader
 from headwater.broker.rpc.call import Call
+from headwater.broker.waiting_reader import CallLimits, PartitionOffsets, ReadAnswer, ReadRequest, WaitingReader
 from headwater.core.errors import BrokerUnavailable, NotLeader
 from headwater.log.entropy import random_bytes
 from headwater.streams.topic import TopicPartition

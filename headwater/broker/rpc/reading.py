@@ -14,10 +14,10 @@ import grpc
 from headwater.broker.arrivals import INTERVAL, ArrivalWaiter
 from headwater.broker.core import Core
 from headwater.broker.limits.budget import Hold
-from headwater.broker.reader import PartitionRead, ReadAnswer, ReadPosition, ReadRequest, WaitingReader
 from headwater.broker.rpc.call import Call, check_readable
 from headwater.broker.rpc.carrying import SpreadReader
 from headwater.broker.rpc.messages import named_partition, pack_record
+from headwater.broker.waiting_reader import PartitionRead, ReadAnswer, ReadPosition, ReadRequest, WaitingReader
 from headwater.core.errors import HeadwaterError, InvalidConfiguration
 from headwater.core.filter import LONGEST_SENT, Filter
 from headwater.core.machine import machine

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeVar
 import grpc
 
 from headwater.broker.core import Core
-from headwater.broker.reader import WaitingReader
 from headwater.broker.rpc.administration import AdministrationMethods
 from headwater.broker.rpc.call import Call, Calls
 from headwater.broker.rpc.carrying import CallCarrier, Carrying
@@ -23,6 +22,7 @@ from headwater.broker.rpc.producing import ProducingMethods
 from headwater.broker.rpc.reading import ReadingMethods
 from headwater.broker.rpc.topics import TopicMethods
 from headwater.broker.rpc.transactions import TransactionMethods
+from headwater.broker.waiting_reader import WaitingReader
 from headwater.v1 import broker_pb2 as pb
 from headwater.wire.packing import Framed
 from headwater.wire.service import METHODS, handler

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from headwater.core.errors import StaleMember, StoreError
-from headwater.streams.assignment import ConsumerAssignment
+from headwater.streams.consumer_assignment import ConsumerAssignment
 from headwater.streams.group import Commit, PositionClaim
 from headwater.streams.group_member import GroupMember
 from headwater.streams.topic import TopicPartition
 
 
-class HeldProgress:
+class TransactionProgress:
     """The work of a consumer since `hold`, which counts with the transaction or not at all. Not thread-safe."""
 
     def __init__(self, assignment: ConsumerAssignment, member: GroupMember, *, auto_ack: bool) -> None:
