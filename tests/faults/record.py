@@ -27,7 +27,7 @@ def write_record(file: Path, plan: Plan, results: Sequence[Result]) -> None:
         "quick": plan.quick,
         "budget": plan.budget,
         "commit": commit.hash if commit else None,
-        "dirty": commit.dirty if commit else None,
+        "dirty": _has_changes() if commit else None,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "runs": sum(result.runs for result in results),
         "violations": sum(len(result.findings) for result in results),
@@ -67,6 +67,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _has_plan(document: dict[str, Any], plan: Plan) -> bool:
     return bool(document) and (document["quick"], document["budget"]) == (plan.quick, plan.budget)
+
+
+def _has_changes() -> bool:
+    """Return whether files that proofs depend on differ from the commit. The records themselves are no such files."""
+    command = ["git", "-C", str(ROOT), "status", "--porcelain", "--", *_PROVED]
+    return bool(subprocess.run(command, check=True, capture_output=True).stdout)
 
 
 def _unchanged_since(commit: str) -> bool:
