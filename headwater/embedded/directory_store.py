@@ -239,9 +239,10 @@ class DirectoryStore(Store):
     def adopt_topic(self, info: TopicInfo, schemas: Sequence[Schema]) -> None:
         """Have a topic as it is described elsewhere, with the same uuid: make it, or change the one that is here.
 
-        One of the same name and another uuid was deleted there, and goes.
+        One of the same name and another uuid was deleted there, and goes. Replicas are the brokers' there: here is one.
         """
         self._check_open()
+        info = replace(info, replication=None, min_insync=None)
         catalog = self._files.catalog
         try:
             known = catalog.get(info.name)

@@ -195,7 +195,7 @@ def test_nothing_outlives_a_command_that_is_killed() -> None:
 def test_without_etcd_it_says_what_to_install(tmp_path: Path) -> None:
     done = run("cluster", "up", PATH=str(tmp_path), PYTHONPATH=f"{blocked(tmp_path)}:{ROOT}")
     assert done.returncode == 1
-    assert "there is no etcd here" in done.stderr
+    assert "a cluster needs etcd" in done.stderr
     assert "etcd-server" in done.stderr
 
 
