@@ -384,6 +384,7 @@ _PARTITION: Final[dict[str, Call]] = {
     "records": lambda s: list(s.log.records()),
     "recovery_reports": lambda s: s.log.recovery_reports,
     "restart": lambda s: s.log.restart(s.log.bounds().end + 1, s.log.producers_at(s.log.bounds().end)),
+    "remove_expired": lambda s: s.log.remove_expired(1),
     "retain": lambda s: s.log.retain(),
     "roll": lambda s: (s.log.append(encode([b"x"])), s.log.roll()),
     "scan": lambda s: s.log.scan().read_all(),
