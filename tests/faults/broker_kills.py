@@ -52,7 +52,7 @@ def serve(directory: Path, port: int, moment: tuple[int, str] | None) -> None:
 
     disk = REAL_DISK if moment is None else SignallingDisk(*moment, signal.SIGKILL, lambda: None)
     store = DirectoryStore(directory / STORE, disk=disk, exclusive=True)
-    Broker(store, BrokerConfig(session_timeout=60.0), listen=Address("127.0.0.1", port)).start()  # nobody leaves
+    Broker(store, BrokerConfig(session_timeout=2.0), listen=Address("127.0.0.1", port)).start()
     while True:
         time.sleep(1)
 
