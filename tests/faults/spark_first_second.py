@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ import headwater as hw
 from tests.faults import stacks
 from tests.faults.proof import Run, proof
 from tests.faults.spark_deaths import check_available
+from tests.faults.spark_driver import Driver, launch
 from tests.faults.violation import Kind, Violation
 from tests.support.patience import Patience, descendants, has_ended
 
@@ -31,7 +30,6 @@ DEATHS: Final = 5
 QUICK_DEATHS: Final = 2
 KINDS: Final = ("pipeline", "plain")
 PATIENCE: Final = 150.0
-Driver = subprocess.Popen[bytes]
 
 
 class DoomedQuery(NamedTuple):
@@ -70,10 +68,10 @@ def spark_first_second(run: Run) -> Iterator[Violation]:
         with store.producer(TOPIC) as out:
             for number in range(RECORDS):
                 out.send(b"%d" % number)
-    driver, successor = _launch(run.directory), None
+    driver, successor = launch("tests.spark.first_driver", run.directory), None
     try:
         for number, query in enumerate(queries):
-            successor = _launch(run.directory)
+            successor = launch("tests.spark.first_driver", run.directory)
             yield from _see_die(driver, query, run.directory, run.random, aimed=run.quick or number % 2 == 0)
             driver = successor
         left = sum(bool(_unfinished(query)) for query in queries)
@@ -137,21 +135,6 @@ def _unfinished(query: DoomedQuery) -> list[Path]:
     except FileNotFoundError:
         return []
     return [] if any(file.name == "0" for file in files) else [file for file in files if file.name.endswith(".tmp")]
-
-
-def _launch(directory: Path) -> Driver:
-    """Start the program: it starts Spark, and waits to be told what to do."""
-    root = Path(__file__).parents[2]
-    with (directory / "driver.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.first_driver", str(directory)],
-            cwd=root,
-            env=os.environ | {"PYTHONPATH": str(root)},
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
 
 
 def _tell(driver: Driver, query: DoomedQuery) -> None:

@@ -5,9 +5,6 @@ The readers look while tasks are held in the middle, right after the kill, and w
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +14,11 @@ from typing import Final
 import headwater as hw
 from tests.faults.proof import Run, proof
 from tests.faults.spark_deaths import check_available
+from tests.faults.spark_driver import Driver, launch
 from tests.faults.table_sinks import FORMATS, Sink, check_readers, examined
 from tests.faults.violation import Kind, Violation
 
 RECORDS: Final = 110
-Driver = subprocess.Popen[bytes]
 
 
 @proof(
@@ -51,10 +48,10 @@ def table_pipelines(run: Run) -> Iterator[Violation]:
     for sink in sinks:
         sink.directory.mkdir()
     deaths = ["held", "any time"] if not run.quick and run.random.random() < 0.5 else ["held"]
-    driver, successor = _launch(run.directory), None
+    driver, successor = launch("tests.spark.tables_driver", run.directory), None
     try:
         for death in deaths:
-            successor = _launch(run.directory)
+            successor = launch("tests.spark.tables_driver", run.directory)
             yield from _see_die(driver, death, run.directory, run.random, sinks)
             _end(driver)
             (run.directory / "hold").unlink(missing_ok=True)
@@ -89,21 +86,6 @@ def _see_die(driver: Driver, death: str, directory: Path, random: Random, sinks:
             yield from examined(sink, "in the middle of a batch", range(0), range(RECORDS))
     else:
         time.sleep(random.uniform(0, 3.0))
-
-
-def _launch(directory: Path) -> Driver:
-    """Start the program: it starts Spark, and waits."""
-    root = Path(__file__).parents[2]
-    with (directory / "driver.log").open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.tables_driver", str(directory)],
-            cwd=root,
-            env=os.environ | {"PYTHONPATH": str(root)},
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
 
 
 def _tell(driver: Driver) -> None:
